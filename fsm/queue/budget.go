@@ -1,14 +1,6 @@
 package queue
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/evaluate"
-	"github.com/peeklock/peeklock/fsm/fields"
-	"github.com/peeklock/peeklock/fsm/index"
-)
+import "github.com/peeklock/peeklock/fsm/evaluate"
 
 // Publishing is limited by steps: they count the work of the rules of a topic for a message (see
 // package filter) and of making its copies.
@@ -53,11 +45,6 @@ const (
 	patchBytes         = 16   // bytes of the patches of a copy per step
 )
 
-// mayPublish reports whether the current entry may publish another message of the topic.
-func (q *Machine) mayPublish(x *entityState) bool {
-	return len(x.topicState.pending) == 0 && q.spent < entryStepsStart
-}
-
 // ruleBudget returns the steps that a rule has left after it took some.
 func ruleBudget(taken uint64) uint64 { return ruleStepsMax - min(taken, ruleStepsMax) }
 
@@ -69,123 +56,10 @@ func (h *topicState) sharedBudget() uint64 {
 }
 
 // Exceeded returns how often a rule exceeded its budget since this replica was opened.
-func (q *Machine) Exceeded() uint64 { return q.exceeded }
+func (q *topics) Exceeded() uint64 { return q.exceeded }
 
 // Steps returns the steps that publishing took in the newest entry.
-func (q *Machine) Steps() uint64 { return q.spent }
+func (q *topics) Steps() uint64 { return q.spent }
 
 // EntryStepsMax returns the most steps that publishing takes in one entry.
 func EntryStepsMax() uint64 { return entryStepsMax }
-
-// storePending stores an accepted message of a topic as Pending, to be published by a later pulse.
-func (q *Machine) storePending(x *entityState, n fsm.SequenceNumber, m *sentMessage) {
-	sub := &x.subs[fsm.MainQueue]
-	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := sub.ix.Insert(n, index.Pending(q.bodies.Append(owner, m.payload), q.times.Wall, m.ttl), index.NoSession)
-	if rest := appendRest(nil, m); len(rest) > 0 {
-		owner.Patch = true
-		sub.ix.SetPatch(at, q.bodies.Append(owner, rest))
-	}
-	q.appendPending(x, n)
-}
-
-// appendPending appends the newest Pending message of a topic to its list.
-func (q *Machine) appendPending(x *entityState, n fsm.SequenceNumber) {
-	x.topicState.pending = append(x.topicState.pending, n)
-	if i, found := q.pendingIndex(x.id); !found {
-		q.pending = slices.Insert(q.pending, i, x)
-	}
-}
-
-// pendingIndex finds a topic in the sorted list of those with Pending messages.
-func (q *Machine) pendingIndex(id fsm.EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.pending, id, func(x *entityState, id fsm.EntityID) int { return cmp.Compare(x.id, id) })
-}
-
-// removePending removes a topic from the list of those with Pending messages.
-func (q *Machine) removePending(x *entityState) {
-	if i, found := q.pendingIndex(x.id); found {
-		q.pending = slices.Delete(q.pending, i, i+1)
-	}
-	x.topicState.pending = nil
-}
-
-// publishPending publishes Pending messages in the order of each topic. The topics take turns, so
-// that one with many Pending messages does not delay the others.
-func (q *Machine) publishPending() {
-	for len(q.pending) > 0 && q.spent < pulseStepsStart {
-		i, _ := q.pendingIndex(q.lastPublished + 1)
-		x := q.pending[i%len(q.pending)]
-		q.lastPublished = x.id
-		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.topicState.pending) > 0 && q.spent < end; {
-			q.publishNext(x)
-		}
-		x.lastActivity = q.times.Serving
-		if len(x.topicState.pending) == 0 {
-			q.removePending(x)
-			q.scheduleIdle(x)
-		}
-		x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
-	}
-}
-
-// publishNext publishes the oldest Pending message of a topic, with the sequence number that it
-// got when it was accepted.
-func (q *Machine) publishNext(x *entityState) {
-	n, sub := x.topicState.pending[0], &x.subs[fsm.MainQueue]
-	x.topicState.pending = x.topicState.pending[1:]
-	at, _ := sub.ix.Seek(n)
-	rec, patch := sub.ix.Get(at), sub.ix.Patch(at)
-	var m sentMessage
-	if patch != (fsm.Ref{}) {
-		var err error
-		if m, err = readRest(q.bodies.Read(patch)); err != nil {
-			panic("fsm: read the rest of a pending message: " + err.Error())
-		}
-	}
-	m.payload, m.ttl = q.bodies.Read(rec.Body()), rec.Life()
-	copies := q.fanOut(x, n, &m, rec.Enqueued())
-	if copies == 0 {
-		q.releaseBodies(rec.Body(), patch)
-		sub.ix.Remove(at)
-		return
-	}
-	sub.ix.Set(at, index.Original(rec.Body(), rec.Enqueued(), copies))
-	if patch != (fsm.Ref{}) {
-		q.bodies.Release(patch)
-		sub.ix.SetPatch(at, fsm.Ref{})
-	}
-}
-
-// restVersion is the first byte of the rest of a Pending message.
-const restVersion byte = 0xF1
-
-// appendRest encodes the rest of a Pending message: its hops, session, patches and properties.
-// Payload and time to live are in its record. It appends nothing if there is none of these.
-func appendRest(dst []byte, m *sentMessage) []byte {
-	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
-		return dst
-	}
-	x := fields.Encoder(dst)
-	m.restFields(&x)
-	return x.Buf
-}
-
-// readRest decodes what appendRest encoded; the result aliases b.
-func readRest(b []byte) (m sentMessage, err error) {
-	if len(b) == 0 {
-		return m, nil
-	}
-	x := fields.Decoder(b)
-	m.restFields(&x)
-	return m, x.End()
-}
-
-func (m *sentMessage) restFields(x *fields.Codec) {
-	fields.Version(x, restVersion)
-	fields.Uint8(x, &m.hops)
-	fields.Bool(x, &m.hasSession)
-	fields.Bytes(x, &m.session)
-	fields.Bytes(x, &m.patches)
-	fields.Bytes(x, &m.properties)
-}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/image"
-	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Limits of the memory for ids. 2^24, less one page, is what 24 bits of an index slot can
@@ -204,38 +203,4 @@ func (w *duplicateWindow) removeFromIndex(key *idKey) {
 // changes.
 func (w *duplicateWindow) raiseFloor(now fsm.Instant, span fsm.Millis) {
 	w.floor = max(w.floor, now-fsm.Instant(span)+1)
-}
-
-// sweepDue returns the time at which a pulse should remove ids; 0 if there are none.
-func (x *entityState) sweepDue() fsm.Instant {
-	w := x.window
-	if w == nil || w.head == w.tail {
-		return 0
-	}
-	oldest := w.at(w.head).at.After(x.settings.DuplicateWindow)
-	return max(oldest, w.swept).After(sweepDelay)
-}
-
-// sweep removes expired ids in a pulse.
-func (q *Machine) sweep(x *entityState) (taken int) {
-	x.window.swept = q.times.Wall
-	return x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerPulse, *q.arena.Generation())
-}
-
-func (q *Machine) scheduleSweep(x *entityState) {
-	x.subs[fsm.MainQueue].ix.MoveTimer(&x.sweepAt, x.sweepDue(), index.SweepTimer)
-}
-
-// checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message
-// without an id is never one.
-func (q *Machine) checkDuplicate(x *entityState, id []byte) bool {
-	if x.window == nil || len(id) == 0 {
-		return false
-	}
-	key := keyOf(id)
-	if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
-		return true
-	}
-	x.window.remember(&key, q.times.Wall)
-	return false
 }

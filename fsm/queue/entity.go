@@ -6,23 +6,20 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
-	"github.com/peeklock/peeklock/fsm/index"
 )
 
-func (q *Machine) entityIndex(id fsm.EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.entities, id, func(x *entityState, id fsm.EntityID) int { return cmp.Compare(x.id, id) })
-}
+// registry creates, changes and deletes entities.
+type registry struct {
+	*core
+	*releases
+	*topics
+	*fences
 
-// subqueueAt returns the sub-queue at an address, nil if there is none.
-func (q *Machine) subqueueAt(a fsm.Address) *subqueue {
-	if x := q.byID[a.Entity]; x != nil && a.Valid() {
-		return &x.subs[a.Sub]
-	}
-	return nil
+	tombstones []tombstone // of entities deleted because they were idle and not dropped by command since; sorted
 }
 
 // putEntity creates an entity or changes its settings. Existing locks and expiry times stay.
-func (q *Machine) putEntity(c fsm.PutEntity) fsm.Result {
+func (q *registry) putEntity(c fsm.PutEntity) fsm.Result {
 	if code := c.Check(); code != fsm.OK {
 		return fsm.Result{Code: code}
 	}
@@ -56,27 +53,8 @@ func (q *Machine) putEntity(c fsm.PutEntity) fsm.Result {
 	return fsm.Result{}
 }
 
-// settingsSharedMax is the number of different settings that are remembered to be shared.
-const settingsSharedMax = 256
-
-// sharedSettings holds settings of entities, for look-ups only: entities with equal settings share one copy, which the
-// processor finds in its cache. Ten thousand queues rarely have more than a few different settings.
-type sharedSettings map[fsm.EntitySettings]*fsm.EntitySettings
-
-// share returns the copy of settings that entities share.
-func (s sharedSettings) share(settings *fsm.EntitySettings) *fsm.EntitySettings {
-	if known := s[*settings]; known != nil {
-		return known
-	}
-	if len(s) == settingsSharedMax {
-		clear(s) // entities keep theirs
-	}
-	s[*settings] = settings
-	return settings
-}
-
 // createEntity creates an empty entity.
-func (q *Machine) createEntity(c *fsm.PutEntity) (*entityState, fsm.Code) {
+func (q *registry) createEntity(c *fsm.PutEntity) (*entityState, fsm.Code) {
 	topic, first := q.byID[c.Topic], c.Rule
 	if first == nil {
 		first = defaultRule()
@@ -98,14 +76,8 @@ func (q *Machine) createEntity(c *fsm.PutEntity) (*entityState, fsm.Code) {
 	return x, fsm.OK
 }
 
-// detectsDuplicates reports whether an entity with these settings detects duplicates. The topic of
-// a subscription does that.
-func (x *entityState) detectsDuplicates(s *fsm.EntitySettings) bool {
-	return s.RequiresDuplicateDetection && x.kind != fsm.SubscriptionEntity
-}
-
 // addEntity adds an empty entity; a subscription has no topic yet.
-func (q *Machine) addEntity(id fsm.EntityID, kind fsm.EntityKind) *entityState {
+func (q *registry) addEntity(id fsm.EntityID, kind fsm.EntityKind) *entityState {
 	x := &entityState{id: id, kind: kind}
 	if kind == fsm.TopicEntity {
 		x.topicState = newTopicState()
@@ -124,22 +96,8 @@ func (q *Machine) addEntity(id fsm.EntityID, kind fsm.EntityKind) *entityState {
 	return x
 }
 
-// IsCurrent implements [index.Owner] for the timers of the whole entity and those of its sessions.
-func (x *entityState) IsCurrent(a index.Timer) bool {
-	switch a.Kind {
-	case index.SweepTimer:
-		return x.sweepAt == a.At
-	case index.IdleTimer:
-		return x.idleAt == a.At
-	case index.SessionTimer:
-		return x.sessions.isCurrent(a)
-	case index.ChunkTimer, index.LockTimer:
-	}
-	return false
-}
-
 // dropEntity deletes an entity, or the tombstone of one that was deleted automatically.
-func (q *Machine) dropEntity(id fsm.EntityID) {
+func (q *registry) dropEntity(id fsm.EntityID) {
 	q.removeTombstones(id)
 	if x := q.byID[id]; x != nil {
 		q.deleteEntity(x)
@@ -148,7 +106,7 @@ func (q *Machine) dropEntity(id fsm.EntityID) {
 
 // deleteEntity deletes an entity, a topic with its subscriptions. Bodies are released in steps,
 // except those that a subscription shares with a topic that stays.
-func (q *Machine) deleteEntity(x *entityState) {
+func (q *registry) deleteEntity(x *entityState) {
 	switch x.kind {
 	case fsm.TopicEntity:
 		for _, y := range x.topicState.subscriptions {
@@ -162,7 +120,7 @@ func (q *Machine) deleteEntity(x *entityState) {
 	q.releasePending(releasesPerApply)
 }
 
-func (q *Machine) removeEntity(x *entityState) {
+func (q *registry) removeEntity(x *entityState) {
 	for i := range x.subs {
 		sub := &x.subs[i]
 		if messages := sub.ix.Freeze(); !messages.IsEmpty() {
@@ -183,23 +141,26 @@ func (q *Machine) removeEntity(x *entityState) {
 	delete(q.byID, x.id)
 }
 
-// releaseBodies releases the bodies of a message.
-func (q *Machine) releaseBodies(body, patch fsm.Ref) {
-	q.bodies.Release(body)
-	if patch != (fsm.Ref{}) {
-		q.bodies.Release(patch)
+// enableSessions makes an empty entity one with sessions.
+func (q *registry) enableSessions(x *entityState) {
+	x.sessions = newSessionTable(*q.arena.Generation())
+	for i := range x.subs {
+		x.subs[i].ix.EnableSessions(x.sessions)
 	}
 }
 
-// deleteMessage deletes a message. The caller ends its lock.
-func (q *Machine) deleteMessage(sub *subqueue, at index.Cursor, rec *index.Record) {
-	if patch := sub.ix.Patch(at); !rec.IsCopy() {
-		q.releaseBodies(rec.Body(), patch)
-	} else {
-		q.releaseCopy(sub.entity.topic, rec.OriginalNumber())
-		if patch != (fsm.Ref{}) {
-			q.bodies.Release(patch)
-		}
+// tombstone represents an entity that was deleted automatically.
+type tombstone struct{ id, topic fsm.EntityID }
+
+func (q *registry) findTombstone(id fsm.EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.tombstones, id, func(t tombstone, id fsm.EntityID) int { return cmp.Compare(t.id, id) })
+}
+
+// removeTombstones removes the tombstone of an entity, and those of its subscriptions: they are not
+// dropped one by one when their topic is.
+func (q *registry) removeTombstones(id fsm.EntityID) {
+	of := func(t tombstone) bool { return t.id == id || t.topic == id }
+	if slices.ContainsFunc(q.tombstones, of) {
+		q.tombstones = slices.DeleteFunc(slices.Clone(q.tombstones), of)
 	}
-	sub.ix.Remove(at)
 }

@@ -8,6 +8,15 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// forwarding takes messages into batches for other entities.
+type forwarding struct {
+	*core
+	*messages
+
+	epoch    uint64 // of the batches that are taken from now on, see BeginEpoch; 0 until the first
+	setAside uint64 // bytes that the current entry stored of messages that could not be forwarded
+}
+
 const (
 	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
 	// forwarded too often when a batch is taken: the entry begins no such
@@ -22,46 +31,8 @@ const (
 	descriptionHops = "The message was forwarded %d times, which is as often as a message may be."
 )
 
-// outbox is the forwarding state of a sub-queue: the batch in flight. It is replaced and never
-// changed, because images share it.
-type outbox struct {
-	serial uint64          // of the newest batch
-	epoch  uint64          // of the newest batch, see BeginEpoch
-	to     fsm.Destination // of the batch in flight
-	// numbers are the messages of the batch in flight, rising: all that are Forwarding. Empty if no
-	// batch is in flight.
-	numbers []fsm.SequenceNumber
-}
-
-// hasBatch reports whether a batch is in flight.
-func (o *outbox) hasBatch() bool { return o != nil && len(o.numbers) > 0 }
-
-// destination returns the name of the entity to which the sub-queue forwards, "" for none.
-func (sub *subqueue) destination() string {
-	if sub.address.Sub == fsm.MainQueue {
-		return sub.entity.settings.ForwardTo
-	}
-	if sub.address.Sub == fsm.DeadLetterQueue {
-		return sub.entity.settings.ForwardDeadLettersTo
-	}
-	return ""
-}
-
 // reportsForwarding reports whether effects of this sub-queue concern forwarding.
 func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwardsReady() }
-
-// forwardsReady reports whether ready messages here are forwarded.
-func (sub *subqueue) forwardsReady() bool {
-	return sub.address.Sub == fsm.TransferQueue || sub.destination() != ""
-}
-
-// forwardSource finds a sub-queue from which messages can be forwarded.
-func (q *Machine) forwardSource(a fsm.Address) *subqueue {
-	if x := q.byID[a.Entity]; x != nil && a.CanForward() {
-		return &x.subs[a.Sub]
-	}
-	return nil
-}
 
 // awaitingTransfer counts the messages that are in flight or wait to be forwarded.
 func (sub *subqueue) awaitingTransfer() uint64 {
@@ -87,19 +58,9 @@ func (sub *subqueue) notifyForward(effects []fsm.Effect) []fsm.Effect {
 	return append(effects, fsm.Effect{Address: sub.address, Ready: ready, Kind: fsm.EffectForward})
 }
 
-// notifyRedirected notifies the leader of messages whose destination has changed.
-func (q *Machine) notifyRedirected(x *entityState, old *fsm.EntitySettings) {
-	if old != nil && old.ForwardTo != x.settings.ForwardTo {
-		q.notifyReady(&x.subs[fsm.MainQueue])
-	}
-	if old != nil && old.ForwardDeadLettersTo != x.settings.ForwardDeadLettersTo {
-		q.notifyReady(&x.subs[fsm.DeadLetterQueue])
-	}
-}
-
 // forward ends the batch in flight, if the command reports its outcome, and takes the next one, if
 // the command names a destination.
-func (q *Machine) forward(c *fsm.ForwardMessages) fsm.Result {
+func (q *forwarding) forward(c *fsm.ForwardMessages) fsm.Result {
 	if c.Check() != fsm.OK {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -124,7 +85,7 @@ func (q *Machine) forward(c *fsm.ForwardMessages) fsm.Result {
 
 // endBatch ends the batch in flight. Messages that could not be delivered move to the transfer
 // dead-letter queue, so that they do not block the others.
-func (q *Machine) endBatch(sub *subqueue, codes []fsm.Code) {
+func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
 	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
 	for i, n := range sub.out.numbers {
 		at, _ := sub.ix.Seek(n)
@@ -172,7 +133,7 @@ func transferFailure(code fsm.Code) (reason, description string) {
 // takeBatch takes the oldest ready messages into a batch, without those that have expired or were
 // forwarded too often; if there are very many of these, or they are large, the rest is left to the
 // next entry. A batch of a transfer queue has one destination.
-func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
+func (q *forwarding) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 	numbers := make([]fsm.SequenceNumber, 0, min(uint64(c.Max), sub.ix.Count(fsm.Ready)))
 	size, aside, to := uint64(0), 0, c.To
 	for len(numbers) < int(c.Max) {
@@ -224,19 +185,19 @@ func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 
 // isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
 // forwarded as it may: their patches are written again.
-func (q *Machine) isAsideFull() bool {
+func (q *forwarding) isAsideFull() bool {
 	return q.setAside >= setAsideBytesMax
 }
 
 // deadLetterHops dead-letters a message that was forwarded HopsMax times.
-func (q *Machine) deadLetterHops(sub *subqueue, at index.Cursor, rec index.Record) {
+func (q *forwarding) deadLetterHops(sub *subqueue, at index.Cursor, rec index.Record) {
 	to := &sub.entity.subs[sub.address.Sub+1]
 	description := fmt.Sprintf(descriptionHops, rec.Hops())
 	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reasonHops, Description: description})
 }
 
 // batchResult returns the batch in flight.
-func (q *Machine) batchResult(sub *subqueue) fsm.Result {
+func (q *forwarding) batchResult(sub *subqueue) fsm.Result {
 	if !sub.out.hasBatch() {
 		return fsm.Result{}
 	}
@@ -252,7 +213,7 @@ func (q *Machine) batchResult(sub *subqueue) fsm.Result {
 // Outboxes returns every sub-queue that has a batch in flight or messages to forward, in the order
 // of their addresses. A new leader begins with them: an [EffectForward] may be lost with the old
 // leader.
-func (q *Machine) Outboxes() []fsm.Address {
+func (q *forwarding) Outboxes() []fsm.Address {
 	var list []fsm.Address
 	for _, x := range q.entities {
 		for i := range x.subs {
@@ -268,7 +229,7 @@ func (q *Machine) Outboxes() []fsm.Address {
 // which its settings forward messages, "" for none and for a transfer queue, whose messages have
 // destinations of their own. ok is false if there is no such sub-queue or nothing is ever forwarded
 // from it.
-func (q *Machine) Outbox(a fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
+func (q *forwarding) Outbox(a fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
 	sub := q.forwardSource(a)
 	if sub == nil {
 		return false, fsm.Destination{}, "", false
@@ -277,4 +238,24 @@ func (q *Machine) Outbox(a fsm.Address) (out bool, to fsm.Destination, wants str
 		out, to = true, sub.out.to
 	}
 	return out, to, sub.destination(), true
+}
+
+// beginEpoch begins an epoch. A batch in flight that gets the new epoch was received before under a
+// serial of the source's former life, or was not: it can arrive twice and is never lost.
+func (q *forwarding) beginEpoch(c *fsm.BeginEpoch) fsm.Code {
+	if code := c.Check(); code != fsm.OK {
+		return code
+	}
+	if c.Serial == 0 {
+		q.epoch = c.Epoch
+		return fsm.OK
+	}
+	sub := q.forwardSource(c.Address)
+	if sub == nil || !sub.out.hasBatch() || sub.out.serial != c.Serial || sub.out.epoch != c.Replaces {
+		return fsm.OK
+	}
+	out := *sub.out
+	out.epoch = c.Epoch
+	sub.out, q.epoch = &out, c.Epoch
+	return fsm.OK
 }

@@ -8,8 +8,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// idleness deletes entities that nobody uses.
+type idleness struct {
+	*core
+	*fences
+	*registry
+
+	deletedIdle []fsm.EntityID // entities that were deleted since the last Effects
+	idleShards  []fsm.EntityID // shards that were found idle since the last Effects
+}
+
 // recordActivity records activity that changes nothing else (docs/requirements.md#e8).
-func (q *Machine) recordActivity(c fsm.Touch) fsm.Result {
+func (q *idleness) recordActivity(c fsm.Touch) fsm.Result {
 	x := q.byID[c.Entity]
 	if x == nil {
 		return fsm.Result{Code: fsm.EntityNotFound}
@@ -18,38 +28,19 @@ func (q *Machine) recordActivity(c fsm.Touch) fsm.Result {
 	return fsm.Result{}
 }
 
-// recordUse records that an entity was used: messages were sent to it, received from it or settled,
-// or a topic got a subscription. Clients read the time; idleness has a time of its own, because
-// peeks and waiting receivers count for it.
-func (q *Machine) recordUse(x *entityState) {
-	x.lastUse = q.times.Wall
-}
-
-// idleDue returns the time at which the entity is deleted if it stays idle; 0 for never, as while
-// it forwards (docs/requirements.md#e8) or holds messages for other entities: of transactions, or
-// to publish.
-func (x *entityState) idleDue() fsm.Instant {
-	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" ||
-		x.subs[fsm.TransferQueue].ix.Total() > 0 || x.subs[fsm.MainQueue].ix.Count(fsm.Pending) > 0 {
-		return 0
-	}
-	return x.lastActivity.Expiry(x.settings.AutoDeleteOnIdle)
-}
-
-// scheduleIdle schedules the check for idleness. Activity moves its time and touches no timer.
-func (q *Machine) scheduleIdle(x *entityState) {
-	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, x.idleDue(), index.IdleTimer)
-}
+// idleReportInterval is how often a shard that is idle says so: the first report may be lost, or another shard may not
+// have answered.
+const idleReportInterval = fsm.Millis(60 * 1000)
 
 // reportIdleShard tells the leader that a shard is idle, and again later.
-func (q *Machine) reportIdleShard(x *entityState) {
+func (q *idleness) reportIdleShard(x *entityState) {
 	q.idleShards = append(q.idleShards, x.id)
 	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, q.times.Serving.After(idleReportInterval), index.IdleTimer)
 }
 
 // deleteIdle deletes an entity that was idle for too long. A tombstone remains until the entity is
 // dropped by command: otherwise a PutEntity in flight would create it again.
-func (q *Machine) deleteIdle(x *entityState) {
+func (q *idleness) deleteIdle(x *entityState) {
 	q.deleteEntity(x)
 	tombstoneOf := tombstone{id: x.id}
 	if x.topic != nil {
@@ -60,26 +51,10 @@ func (q *Machine) deleteIdle(x *entityState) {
 	q.deletedIdle = append(q.deletedIdle, x.id)
 }
 
-// tombstone represents an entity that was deleted automatically.
-type tombstone struct{ id, topic fsm.EntityID }
-
-func (q *Machine) findTombstone(id fsm.EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.tombstones, id, func(t tombstone, id fsm.EntityID) int { return cmp.Compare(t.id, id) })
-}
-
-// removeTombstones removes the tombstone of an entity, and those of its subscriptions: they are not
-// dropped one by one when their topic is.
-func (q *Machine) removeTombstones(id fsm.EntityID) {
-	of := func(t tombstone) bool { return t.id == id || t.topic == id }
-	if slices.ContainsFunc(q.tombstones, of) {
-		q.tombstones = slices.DeleteFunc(slices.Clone(q.tombstones), of)
-	}
-}
-
 // Tombstones returns, by id, the entities that were deleted because they were idle and not dropped
 // by command since: their names have to be deleted from the catalog. A new leader calls it, because
 // an [EffectIdle] may be lost with the old leader.
-func (q *Machine) Tombstones() []fsm.EntityID {
+func (q *idleness) Tombstones() []fsm.EntityID {
 	if len(q.tombstones) == 0 {
 		return nil
 	}
@@ -88,4 +63,43 @@ func (q *Machine) Tombstones() []fsm.EntityID {
 		list[i] = t.id
 	}
 	return list
+}
+
+// applyFence performs one step. index is that of the entry, and names a new round.
+func (q *idleness) applyFence(c fsm.FenceIdle, index uint64) fsm.Result {
+	if c.Check() != fsm.OK {
+		return fsm.Result{Code: fsm.InvalidArgument}
+	}
+	x := q.byID[c.Entity]
+	switch {
+	case x == nil:
+		return fsm.Result{Code: fsm.EntityNotFound}
+	case !x.isShard():
+		return fsm.Result{Code: fsm.NotAllowed}
+	}
+	isIdle := q.isIdle(x)
+	switch c.Step {
+	case fsm.FenceSet:
+		if !isIdle || c.Round < x.fence {
+			return fsm.Result{Code: fsm.PreconditionFails}
+		}
+		q.setFence(x, cmp.Or(c.Round, index))
+		return fsm.Result{Serial: x.fence}
+	case fsm.FenceLift:
+		if x.fence == c.Round {
+			q.setFence(x, 0)
+		}
+	case fsm.FenceDelete:
+		if !isIdle || x.fence != c.Round {
+			return fsm.Result{Code: fsm.PreconditionFails}
+		}
+		q.deleteIdle(x)
+	}
+	return fsm.Result{}
+}
+
+// IsIdle reports whether an entity can be deleted because it is idle, and whether there is such an entity.
+func (q *idleness) IsIdle(id fsm.EntityID) (idle, found bool) {
+	x := q.byID[id]
+	return x != nil && q.isIdle(x), x != nil
 }

@@ -183,8 +183,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 // [Machine.Refs] replaces them.
 func (q *Machine) Restore(r io.Reader) error {
 	var fresh Machine
-	fresh.bodies = q.bodies
-	fresh.reset()
+	fresh.reset(q.bodies)
 	ir := imageReader{image.NewReader(r, fsm.MachineQueues)}
 	fresh.level, fresh.lastPublished, fresh.epoch = ir.Uint32(), fsm.EntityID(ir.Uvarint()), ir.Uvarint()
 	fresh.times = ir.Times()
@@ -195,15 +194,9 @@ func (q *Machine) Restore(r io.Reader) error {
 	if err := ir.Finish(); err != nil {
 		return fmt.Errorf("restore queues: %w", err)
 	}
-	q.adopt(&fresh)
-	return nil
-}
-
-// adopt takes over the state of a state machine that is no longer used.
-func (q *Machine) adopt(fresh *Machine) {
 	fresh.exceeded = q.exceeded
-	*q = *fresh
-	q.table.Bind(q.arena.Generation(), q.forgetAnswer)
+	*q = fresh
+	return nil
 }
 
 func (r *imageReader) tombstone(q *Machine) {
@@ -288,3 +281,14 @@ func (q *Machine) Digest() uint64 { return q.freeze().Digest() }
 
 // Digest is [Machine.Digest] of the frozen state. It may run concurrently with Apply.
 func (img *queuesImage) Digest() uint64 { return image.Digest(img.write) }
+
+// Refs calls visit for every body reference of the image.
+func (img *queuesImage) Refs(visit func(fsm.Owner, fsm.Ref)) {
+	for i := range img.entities {
+		x := &img.entities[i]
+		for sub, messages := range x.messages {
+			messages.EachRef(fsm.Address{Entity: x.id, Sub: fsm.SubQueue(sub)}, visit)
+		}
+		eachState(x.id, x.sessions, visit)
+	}
+}

@@ -5,11 +5,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// receiving locks messages for receivers and settles them.
+type receiving struct {
+	*core
+	*messages
+	*sessions
+}
+
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
 // receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
 // messages are not delivered even if no pulse came yet; if there are very many, or they are large, the
 // rest is left to the next lock.
-func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
+func (q *receiving) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -57,7 +64,7 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 }
 
 // grant delivers one message, ready or deferred: locks it, or marks it Deleting.
-func (q *Machine) grant(sub *subqueue, at index.Cursor, rec index.Record, forGood bool) fsm.Delivery {
+func (q *receiving) grant(sub *subqueue, at index.Cursor, rec index.Record, forGood bool) fsm.Delivery {
 	switch {
 	case forGood:
 		rec.Delete()
@@ -73,7 +80,7 @@ func (q *Machine) grant(sub *subqueue, at index.Cursor, rec index.Record, forGoo
 
 // fetch delivers deferred messages by number. A number that is named twice is delivered once,
 // because the message is no longer deferred the second time.
-func (q *Machine) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
+func (q *receiving) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -83,7 +90,7 @@ func (q *Machine) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
 }
 
 // fetchReady delivers ready messages that nobody has locked since they were peeked at.
-func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
+func (q *receiving) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -96,7 +103,7 @@ func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 
 // take delivers n messages: named returns the number of each, and whether its record allows it. An expired message expires
 // now, or when it is taken again if there are very many, or they are large.
-func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*index.Record) bool)) fsm.Result {
+func (q *receiving) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*index.Record) bool)) fsm.Result {
 	sub, code := q.receivable(a)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -133,7 +140,7 @@ func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, na
 }
 
 // receivable finds the sub-queue of a receiver.
-func (q *Machine) receivable(a fsm.Address) (*subqueue, fsm.Code) {
+func (q *receiving) receivable(a fsm.Address) (*subqueue, fsm.Code) {
 	sub := q.subqueueAt(a)
 	switch {
 	case sub == nil:
@@ -146,62 +153,4 @@ func (q *Machine) receivable(a fsm.Address) (*subqueue, fsm.Code) {
 		return nil, fsm.NotAllowed // its messages are forwarded
 	}
 	return sub, fsm.OK
-}
-
-// hasNoReceivers reports whether the sub-queue cannot be received from: those of a topic, except
-// the transfer dead-letter queue.
-func (sub *subqueue) hasNoReceivers() bool {
-	return sub.entity.kind == fsm.TopicEntity && sub.address.Sub != fsm.TransferDeadLetterQueue
-}
-
-// findSubQueue finds a sub-queue that can contain messages for receivers.
-func (q *Machine) findSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
-	sub := q.subqueueAt(a)
-	switch {
-	case sub == nil:
-		return nil, fsm.EntityNotFound
-	case sub.hasNoReceivers():
-		return nil, fsm.NotAllowed
-	}
-	return sub, fsm.OK
-}
-
-// usableSubQueue is findSubQueue for commands that change something: ServerBusy while the entity is fenced.
-func (q *Machine) usableSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
-	sub, code := q.findSubQueue(a)
-	if code == fsm.OK {
-		code = sub.entity.fenced()
-	}
-	return sub, code
-}
-
-// delivery returns the message at a cursor as a delivery.
-func (q *Machine) delivery(sub *subqueue, at index.Cursor, rec *index.Record) fsm.Delivery {
-	return q.newDelivery(sub, sub.ix.Number(at), rec, sub.ix.Patch(at))
-}
-
-func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref) fsm.Delivery {
-	d := fsm.Delivery{
-		Lock:             fsm.LockID{Sequence: n, Epoch: rec.Epoch()},
-		State:            rec.State(),
-		FailedDeliveries: uint32(rec.FailedDeliveries()),
-		Enqueued:         rec.Enqueued(),
-		Body:             rec.Body(),
-		Patch:            patch,
-		Hops:             rec.Hops(),
-	}
-	if rec.IsCopy() {
-		d.Body, d.Topic = sub.sharedBody(rec)
-	}
-	switch {
-	case sub.address.Sub != fsm.MainQueue:
-	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
-		d.Expires = rec.Deadline().Expiry(sub.entity.effectiveTimeToLive(rec.Life()))
-	default:
-		d.Expires = rec.Expires()
-	}
-	if rec.State() == fsm.Locked {
-		d.LockedUntil = q.times.OnWall(sub.lockEnd(n, rec))
-	}
-	return d
 }

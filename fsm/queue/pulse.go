@@ -5,6 +5,16 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// pulses does what is due.
+type pulses struct {
+	*core
+	*messages
+	*releases
+	*sessions
+	*topics
+	*idleness
+}
+
 const (
 	// pulseBytesMax bounds the bodies and patches that one Pulse stores: a
 	// Pulse begins no message once it has stored so many bytes.
@@ -16,10 +26,10 @@ const (
 // messages become active, idle entities are deleted, ids and incarnations are forgotten. Lower
 // bounds of timers have no influence on the result: before something is done, its exact time is
 // compared with all timers.
-func (q *Machine) pulse() {
+func (q *pulses) pulse() (budget int) {
 	q.releasePending(releasesPerPulse)
 	q.publishPending()
-	budget := fsm.PulseMessagesMax
+	budget = fsm.PulseMessagesMax
 	q.bodies.appended = 0
 	for budget > 0 && !q.isPulseFull() {
 		ix, x, ok := q.arena.NextTimer(q.times)
@@ -63,24 +73,65 @@ func (q *Machine) pulse() {
 		case index.ChunkTimer:
 		}
 	}
-	q.table.ForgetIdle(q.times.Serving, max(budget, 0))
+	return budget
 }
 
 // isPulseFull reports whether the current pulse has stored as many bytes as it may.
-func (q *Machine) isPulseFull() bool {
+func (q *pulses) isPulseFull() bool {
 	return q.bodies.appended >= pulseBytesMax
 }
 
-// Times returns the times of the newest entry.
-func (q *Machine) Times() fsm.Times { return q.times }
+// processDue processes what is due among the messages of a chunk, whose timer x is the first of
+// all. It returns how many messages it moved, at most budget and the copies of the last one: none if x was only a bound.
+func (q *pulses) processDue(sub *subqueue, x index.Timer, budget int) (moved int) {
+	sub.ix.EachDue(x, q.times, func(n fsm.SequenceNumber) bool {
+		if moved >= budget || q.isPulseFull() {
+			return false
+		}
+		moved += q.processDueMessage(sub, n)
+		return true
+	})
+	return moved
+}
 
-// NextDeadline returns times at or before which something is due for a Pulse, one on each timeline; 0
-// for none. A time that the newest entry has reached means that a Pulse is due now.
-func (q *Machine) NextDeadline() fsm.Times {
-	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
-		return fsm.Times{Wall: max(q.times.Wall, 1)}
+// processDueMessage processes one message that is due: it expires, is dead-lettered, or becomes active. It returns
+// its share of the budget of a pulse: copies count like messages.
+func (q *pulses) processDueMessage(sub *subqueue, n fsm.SequenceNumber) (moved int) {
+	at, _ := sub.ix.Seek(n)
+	rec := sub.ix.Get(at)
+	switch {
+	case sub.entity.kind == fsm.TopicEntity && sub.address.Sub == fsm.MainQueue:
+		return 1 + q.publishDue(sub, at, rec)
+	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
+		q.activate(sub, at, rec)
+	case sub.ix.Expired(&rec, q.times.Wall):
+		q.expire(sub, at, rec, fsm.Patch{})
+	case rec.Deadline() == dueAtOnce:
+		q.deadLetterExceeded(sub, at, rec, fsm.Patch{})
+	default: // its delay is over
+		rec.EndDelay()
+		sub.ix.Set(at, rec)
+		q.notifyReady(sub)
 	}
-	due := fsm.Times{Serving: q.table.Due()}
-	due.Wall, due.Serving = q.arena.NextDue(fsm.WallTime), fsm.Earlier(due.Serving, q.arena.NextDue(fsm.ServingTime))
-	return due
+	return 1
+}
+
+// activate enqueues a scheduled message: under a new number at the tail, and its time to live
+// begins now. The body is written again because the owner stored beside a body identifies the
+// record that references it; each message pays for that once, and a pulse writes pulseBytesMax.
+func (q *pulses) activate(sub *subqueue, at index.Cursor, rec index.Record) {
+	x, session := sub.entity, sub.ix.Session(at)
+	sub.entity.sessions.pin(session)
+	defer sub.entity.sessions.unpin(session, *q.arena.Generation())
+	sub.ix.Remove(at)
+	x.last++
+	body := q.rewriteBody(fsm.Owner{Address: sub.address, Sequence: x.last}, rec.Body())
+	sub.ix.Insert(x.last, index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(rec.Life()))), session)
+	q.notifyReady(sub)
+}
+
+// sweep removes expired ids in a pulse.
+func (q *pulses) sweep(x *entityState) (taken int) {
+	x.window.swept = q.times.Wall
+	return x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerPulse, *q.arena.Generation())
 }

@@ -1,14 +1,12 @@
 package queue
 
 import (
-	"fmt"
-
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // purge deletes ready messages, lowest number first.
-func (q *Machine) purge(c fsm.PurgeMessages) fsm.Result {
+func (q *receiving) purge(c fsm.PurgeMessages) fsm.Result {
 	if code := c.Check(); code != fsm.OK {
 		return fsm.Result{Code: code}
 	}
@@ -60,7 +58,7 @@ const purgeScanMax = 2 * fsm.CommandPurgeMax
 // Epoch 0 if it is not locked. reach is the number of ready messages, from the oldest on, that have
 // to be locked to include all of those; 0 if there are none. Codes: EntityNotFound, NotAllowed
 // without sessions.
-func (q *Machine) PurgeableInSession(id fsm.EntityID, session string, before fsm.Instant, most int) (lock fsm.SessionLock, reach int, code fsm.Code) {
+func (q *receiving) PurgeableInSession(id fsm.EntityID, session string, before fsm.Instant, most int) (lock fsm.SessionLock, reach int, code fsm.Code) {
 	x, code := q.findSessionEntity(id)
 	if code != fsm.OK {
 		return fsm.SessionLock{}, 0, code
@@ -95,7 +93,7 @@ func (q *Machine) PurgeableInSession(id fsm.EntityID, session string, before fsm
 }
 
 // redrive moves dead letters back to the main queue. It stops at the first one whose patches the entry may not rewrite.
-func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
+func (q *receiving) redrive(c fsm.RedriveMessages) fsm.Result {
 	if code := c.Check(); code != fsm.OK {
 		return fsm.Result{Code: code}
 	}
@@ -132,7 +130,7 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 }
 
 // redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again.
-func (q *Machine) redriveOne(x *entityState, at index.Cursor, rec index.Record) {
+func (q *receiving) redriveOne(x *entityState, at index.Cursor, rec index.Record) {
 	from, to := &x.subs[fsm.DeadLetterQueue], &x.subs[fsm.MainQueue]
 	n, patches := from.ix.Number(at), from.ix.Patch(at)
 	session := from.ix.Session(at)
@@ -162,17 +160,4 @@ func withoutReasons(patches []fsm.Patch) []fsm.Patch {
 		}
 	}
 	return kept
-}
-
-// patches reads the patches of a message.
-func (q *Machine) patches(at fsm.Ref) []fsm.Patch {
-	list, err := fsm.DecodePatches(q.bodies.Read(at))
-	if err != nil {
-		panic(unreadable(at, err))
-	}
-	return list
-}
-
-func unreadable(at fsm.Ref, err error) string {
-	return fmt.Sprintf("fsm: body at %v is not what was written there: %v", at, err)
 }

@@ -5,9 +5,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
-// peekMax is the maximum number of messages of one Peek.
-const peekMax = 4096
-
 // Counts returns the numbers of messages of an entity; false if there is no such entity.
 func (q *Machine) Counts(id fsm.EntityID) (fsm.Counts, bool) {
 	x := q.byID[id]
@@ -72,31 +69,6 @@ func (q *Machine) Ready(a fsm.Address) uint64 {
 	return 0
 }
 
-// CheckLocks returns for each lock OK if it is held, otherwise the code with which a transaction that settles it
-// would be refused. It changes nothing.
-func (q *Machine) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
-	sub, code := q.findSubQueue(a)
-	codes := make([]fsm.Code, len(locks))
-	for i, l := range locks {
-		if codes[i] = code; code != fsm.OK {
-			continue
-		}
-		if _, _, held := sub.ix.FindLocked(l); !held {
-			codes[i] = sub.lostCode(l)
-		}
-	}
-	return codes
-}
-
-// peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
-func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref) fsm.Delivery {
-	d := q.newDelivery(sub, n, rec, patch)
-	if rec.State() == fsm.Locked && rec.IsFromDeferred() {
-		d.State = fsm.Deferred
-	}
-	return d
-}
-
 // Peek returns up to most messages from a sequence number on, at most 4096, in order and in every
 // state but Deleting. It changes nothing.
 func (q *Machine) Peek(a fsm.Address, from fsm.SequenceNumber, most int) []fsm.Delivery {
@@ -141,4 +113,18 @@ func (q *Machine) TopicOf(id fsm.EntityID) (topic fsm.EntityID, found bool) {
 		topic = x.topic.id
 	}
 	return topic, true
+}
+
+// Times returns the times of the newest entry.
+func (q *Machine) Times() fsm.Times { return q.times }
+
+// NextDeadline returns times at or before which something is due for a Pulse, one on each timeline; 0
+// for none. A time that the newest entry has reached means that a Pulse is due now.
+func (q *Machine) NextDeadline() fsm.Times {
+	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
+		return fsm.Times{Wall: max(q.times.Wall, 1)}
+	}
+	due := fsm.Times{Serving: q.table.Due()}
+	due.Wall, due.Serving = q.arena.NextDue(fsm.WallTime), fsm.Earlier(due.Serving, q.arena.NextDue(fsm.ServingTime))
+	return due
 }

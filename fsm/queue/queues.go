@@ -3,111 +3,64 @@ package queue
 import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
-	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/fields"
-	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Machine is the state machine of a message partition: entities, messages and locks. It is not safe
 // for concurrent use; its images may be used concurrently with it.
 type Machine struct {
-	bodies       *meteredBodies
-	times        fsm.Times // of the newest entry
-	arena        *index.Arena
-	entities     []*entityState                // sorted by id
-	byID         map[fsm.EntityID]*entityState // the same, for look-ups only: never ranged over
-	settings     sharedSettings                // of entities
-	readyChanged []*subqueue                   // whose ready count rose since the last Effects
-	tombstones   []tombstone                   // of entities deleted because they were idle and not dropped by command since; sorted
-	deletedIdle  []fsm.EntityID                // those since the last Effects
-	idleShards   []fsm.EntityID                // shards that were found idle since the last Effects
-	fences       []fsm.EntityID                // shards that are fenced; sorted, derived
-	// pendingReleases are the bodies of deleted entities that are not released yet. They are local
-	// to this replica and no part of its state.
-	pendingReleases []pendingRelease
-	table           answers.Table
+	// Each part has the methods for one task, and the state that belongs to it alone. A part calls those that it contains,
+	// and no others.
+	*core
+	*messages
+	*releases
+	*sessions
+	*topics
+	*fences
+	*registry
+	*idleness
+	*sending
+	*receiving
+	*forwarding
+	*transactions
+	*pulses
+
+	table      answers.Table
+	level      uint32 // format level, see RaiseLevel; 0 stands for 1
+	entryIndex uint64 // index of the current entry
 
 	// Scratch space, reused from one apply to the next.
 	sends       []sentMessage
 	settlements []fsm.Settlement
-	evaluated   evaluate.Message
-	matched     []*entityState // subscriptions with rules that match
-	correlated  correlatedMatches
-	actionPatch []byte // patches of a copy that an action changed
-	runner      filter.Runner
-
-	level         uint32         // format level, see RaiseLevel; 0 stands for 1
-	epoch         uint64         // of the batches that are taken from now on, see BeginEpoch; 0 until the first
-	pending       []*entityState // topics with Pending messages, sorted by id; derived
-	lastPublished fsm.EntityID   // the topic whose Pending messages were published last
-	entryIndex    uint64         // index of the current entry
-	spent         uint64         // steps of the current entry so far
-	setAside      uint64         // bytes that the current entry stored of messages that could not be forwarded
-	rewritten     uint64         // bytes of patches that settlements of the current entry rewrote
-	added         uint64         // bytes of properties and reasons that they added
-	exceeded      uint64         // rules that exceeded their budget, on this replica
-}
-
-// entityState is one entity: its main queue, its two dead-letter queues, and its transfer queue.
-type entityState struct {
-	id            fsm.EntityID
-	version       uint64              // of settings
-	settings      *fsm.EntitySettings // complete; replaced and never changed: images share it
-	kind          fsm.EntityKind
-	topic         *entityState       // of a subscription, else nil
-	topicState    *topicState        // of a topic, else nil
-	rules         ruleSet            // of a subscription
-	last          fsm.SequenceNumber // highest sequence number assigned so far
-	lastActivity  fsm.Instant        // time of the last activity, in serving time
-	lastUse       fsm.Instant        // time of the last use, in wall time; 0 for none, see recordUse
-	window        *duplicateWindow   // nil unless duplicates are detected
-	sourceBatches sourceBatches      // last batches of the entities that forward to this one
-	sessions      *sessionTable      // nil unless the entity requires sessions
-	grants        uint64             // number of session locks so far
-	fence         uint64             // round of FenceIdle in which the shard is fenced, 0 for none
-	subs          [4]subqueue        // by SubQueue
-
-	// Times of the timers of the whole entity, 0 for none; derived.
-	sweepAt fsm.Instant // wall time
-	idleAt  fsm.Instant // serving time
-}
-
-// subqueue is one queue of an entity, what a link attaches to.
-type subqueue struct {
-	entity       *entityState
-	address      fsm.Address
-	ix           index.Index
-	out          *outbox // nil until something was forwarded
-	readyChanged bool    // is in Machine.readyChanged
-	resumed      bool    // restored with a batch in flight: the next Effects report it
-	dropped      bool
 }
 
 // New returns an empty state machine that stores message bodies in bodies.
 func New(bodies fsm.Bodies) *Machine {
-	q := &Machine{bodies: &meteredBodies{Bodies: bodies}}
-	q.reset()
+	q := new(Machine)
+	q.reset(&meteredBodies{Bodies: bodies})
 	return q
 }
 
-// meteredBodies counts the bytes that are stored.
-type meteredBodies struct {
-	fsm.Bodies
-
-	appended uint64 // bytes since the current pulse began
-}
-
-// Append implements Bodies.
-func (b *meteredBodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
-	b.appended += uint64(len(body))
-	return b.Bodies.Append(owner, body)
-}
-
-func (q *Machine) reset() {
-	bodies := q.bodies
-	*q = Machine{bodies: bodies, arena: new(index.Arena), byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
-	q.table = answers.New(q.arena.Generation(), q.forgetAnswer)
+// reset makes the machine an empty one.
+func (q *Machine) reset(bodies *meteredBodies) {
+	c := &core{bodies: bodies, arena: new(index.Arena), byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
+	m := &messages{core: c}
+	r := &releases{core: c}
+	s := &sessions{core: c, messages: m}
+	t := &topics{core: c, messages: m}
+	f := &fences{core: c}
+	g := &registry{core: c, releases: r, topics: t, fences: f}
+	i := &idleness{core: c, fences: f, registry: g}
+	in := &sending{core: c, messages: m, topics: t}
+	out := &receiving{core: c, messages: m, sessions: s}
+	*q = Machine{
+		core: c, messages: m, releases: r, sessions: s, topics: t, fences: f, registry: g, idleness: i, sending: in, receiving: out,
+		forwarding:   &forwarding{core: c, messages: m},
+		transactions: &transactions{core: c, messages: m, sessions: s, fences: f, sending: in, receiving: out},
+		pulses:       &pulses{core: c, messages: m, releases: r, sessions: s, topics: t, idleness: i},
+	}
+	q.table = answers.New(c.arena.Generation(), m.forgetAnswer)
 }
 
 // Apply performs one command and returns its result. A refused command changes nothing. A repeated
@@ -127,7 +80,7 @@ func (q *Machine) Apply(env fsm.Env, command []byte) fsm.Result {
 		panic(fsm.Undecodable(env, kind, r.Err()))
 	}
 	if env.Index != q.entryIndex || env.Index == 0 {
-		q.entryIndex, q.spent, q.setAside, q.rewritten, q.added = env.Index, 0, 0, 0, 0
+		q.entryIndex, q.spent, q.setAside, q.rewritten, q.added = env.Index, 0, 0, 0, 0 // the bounds of each part are those of one entry
 	}
 	if len(q.pendingReleases) > 0 {
 		q.releasePending(releasesPerApply)
@@ -192,25 +145,6 @@ func (q *Machine) repeatAnswer(old *answers.Record) fsm.Result {
 		}
 	}
 	return res
-}
-
-// forgetAnswer deletes the messages of a receive-and-delete whose answer is known to have arrived,
-// or will not be asked for again.
-func (q *Machine) forgetAnswer(more *answers.Details) {
-	if !more.Deleting {
-		return
-	}
-	sub := q.subqueueAt(more.Address)
-	if sub == nil {
-		return
-	}
-	for _, l := range more.Locks {
-		if at, found := sub.ix.Seek(l.Sequence); found {
-			if rec := sub.ix.Get(at); rec.State() == fsm.Deleting && rec.Epoch() == l.Epoch {
-				q.deleteMessage(sub, at, &rec)
-			}
-		}
-	}
 }
 
 // perform decodes the payload and performs the command. The address is that of a lock, fetch or
@@ -296,7 +230,7 @@ func (q *Machine) applyRareCommand(cmd fsm.Command) fsm.Result {
 	case fsm.CloseReceiver:
 		q.table.CloseReceiver(c)
 	case fsm.Pulse:
-		q.pulse()
+		q.table.ForgetIdle(q.times.Serving, max(q.pulse(), 0))
 	case fsm.CancelScheduled:
 		return q.cancel(c)
 	case fsm.ReserveNumbers:
@@ -325,14 +259,6 @@ func (q *Machine) applyRareCommand(cmd fsm.Command) fsm.Result {
 		return fsm.Result{Code: q.beginEpoch(&c)}
 	}
 	return fsm.Result{}
-}
-
-// notifyReady records that a sub-queue has more ready messages than before, for Effects.
-func (q *Machine) notifyReady(sub *subqueue) {
-	if !sub.readyChanged {
-		sub.readyChanged = true
-		q.readyChanged = append(q.readyChanged, sub)
-	}
 }
 
 // Effects returns and clears the effects of the applies since the last call: one for every address

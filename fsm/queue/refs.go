@@ -5,20 +5,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
-// Refs calls visit for every body reference of the image.
-func (img *queuesImage) Refs(visit func(fsm.Owner, fsm.Ref)) {
-	for i := range img.entities {
-		x := &img.entities[i]
-		for sub, messages := range x.messages {
-			messages.EachRef(fsm.Address{Entity: x.id, Sub: fsm.SubQueue(sub)}, visit)
-		}
-		eachState(x.id, x.sessions, visit)
-	}
+// releases releases the bodies of deleted entities, in steps.
+type releases struct {
+	*core
+
+	// pendingReleases are the bodies of deleted entities that are not released yet. They are local
+	// to this replica and no part of its state.
+	pendingReleases []pendingRelease
 }
 
 // Refs calls visit for every body reference in the order of [Image]; the result replaces the
 // reference. Sizes must not change.
-func (q *Machine) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
+func (q *core) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
 	for _, x := range q.entities {
 		for i := range x.subs {
 			x.subs[i].ix.MoveRefs(visit)
@@ -31,7 +29,7 @@ func (q *Machine) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
 
 // locate finds the message that references a body. The owner stored beside a body may name another
 // sub-queue: a message that is dead-lettered keeps its body.
-func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*index.Index, index.Cursor, bool) {
+func (q *core) locate(owner fsm.Owner, ref fsm.Ref) (*index.Index, index.Cursor, bool) {
 	x := q.byID[owner.Entity]
 	if x == nil {
 		return nil, index.Cursor{}, false
@@ -46,7 +44,7 @@ func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*index.Index, index.Curs
 }
 
 // Holds reports whether the body at ref, stored for owner, is still referenced.
-func (q *Machine) Holds(owner fsm.Owner, ref fsm.Ref) bool {
+func (q *core) Holds(owner fsm.Owner, ref fsm.Ref) bool {
 	if owner.Sub == sessionStates {
 		return q.holdsState(owner, ref)
 	}
@@ -56,7 +54,7 @@ func (q *Machine) Holds(owner fsm.Owner, ref fsm.Ref) bool {
 
 // Move records that the body at from, stored for owner, is now at to. It returns false, and changes
 // nothing, if the body is no longer referenced.
-func (q *Machine) Move(owner fsm.Owner, from, to fsm.Ref) bool {
+func (q *core) Move(owner fsm.Owner, from, to fsm.Ref) bool {
 	if owner.Sub == sessionStates {
 		held := q.holdsState(owner, from)
 		if held {
@@ -91,7 +89,7 @@ type pendingRelease struct {
 
 // releasePending releases bodies of deleted entities, at most so many. It has no visible effect:
 // these bodies are in no count and not held.
-func (q *Machine) releasePending(most int) {
+func (q *releases) releasePending(most int) {
 	for most > 0 && len(q.pendingReleases) > 0 {
 		r := &q.pendingReleases[0]
 		if len(r.states) > 0 {
@@ -120,5 +118,38 @@ func (q *Machine) releasePending(most int) {
 			continue
 		}
 		r.messages = r.messages.From(r.next)
+	}
+}
+
+// stateRefs calls visit for the session states of an entity; the result of visit replaces the
+// reference.
+func (q *core) stateRefs(x *entityState, visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
+	for slot := range x.sessions.top {
+		h := x.sessions.at(slot)
+		if h.updated == 0 {
+			continue
+		}
+		if ref := visit(stateOwner(x.id, slot), h.state); ref != h.state {
+			x.sessions.write(slot, *q.arena.Generation()).state = ref
+		}
+	}
+}
+
+// holdsState reports whether the state at ref, stored for owner, is still that of its session.
+func (q *core) holdsState(owner fsm.Owner, ref fsm.Ref) bool {
+	x := q.byID[owner.Entity]
+	if x == nil || x.sessions == nil || owner.Sequence >= fsm.SequenceNumber(x.sessions.top) {
+		return false
+	}
+	h := x.sessions.at(uint32(owner.Sequence))
+	return h.updated != 0 && h.state == ref
+}
+
+// releaseStates releases the states of one page.
+func (q *releases) releaseStates(page *sessionPage) {
+	for i := range page.slots {
+		if h := &page.slots[i]; h.updated != 0 {
+			q.bodies.Release(h.state)
+		}
 	}
 }

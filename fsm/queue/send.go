@@ -5,8 +5,15 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// sending stores messages that clients send or other entities forward.
+type sending struct {
+	*core
+	*messages
+	*topics
+}
+
 // send stores messages at the tail, all or none, except duplicates.
-func (q *Machine) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
+func (q *sending) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
 	x, code := q.admit(id, messages)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -36,7 +43,7 @@ func (q *Machine) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
 }
 
 // finishStore updates the entity after so many messages were stored, sent or forwarded.
-func (q *Machine) finishStore(x *entityState, messages int) {
+func (q *sending) finishStore(x *entityState, messages int) {
 	if x.window != nil {
 		x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerSend*messages, *q.arena.Generation())
 		q.scheduleSweep(x)
@@ -47,7 +54,7 @@ func (q *Machine) finishStore(x *entityState, messages int) {
 }
 
 // admit checks a send before anything is changed.
-func (q *Machine) admit(id fsm.EntityID, messages []sentMessage) (*entityState, fsm.Code) {
+func (q *sending) admit(id fsm.EntityID, messages []sentMessage) (*entityState, fsm.Code) {
 	if !fsm.Within(len(messages), fsm.CommandSendMax) {
 		return nil, fsm.InvalidArgument
 	}
@@ -63,7 +70,7 @@ func (q *Machine) admit(id fsm.EntityID, messages []sentMessage) (*entityState, 
 }
 
 // sendable finds an entity that accepts messages.
-func (q *Machine) sendable(id fsm.EntityID) (*entityState, fsm.Code) {
+func (q *sending) sendable(id fsm.EntityID) (*entityState, fsm.Code) {
 	x := q.byID[id]
 	switch {
 	case x == nil:
@@ -77,7 +84,7 @@ func (q *Machine) sendable(id fsm.EntityID) (*entityState, fsm.Code) {
 }
 
 // checkMessages checks each of these messages, and returns their size together.
-func (q *Machine) checkMessages(x *entityState, messages []sentMessage) (size uint64, code fsm.Code) {
+func (q *sending) checkMessages(x *entityState, messages []sentMessage) (size uint64, code fsm.Code) {
 	most := x.payloadMax()
 	for i := range messages {
 		m := &messages[i]
@@ -95,13 +102,8 @@ func (q *Machine) checkMessages(x *entityState, messages []sentMessage) (size ui
 	return size, fsm.OK
 }
 
-// payloadMax returns the size of the largest payload that an entity stores.
-func (x *entityState) payloadMax() uint64 {
-	return uint64(x.settings.MaxMessageBytes) + fsm.PayloadOverheadMax
-}
-
 // checkQuota reports whether an entity with held bytes can store messages of a size.
-func (q *Machine) checkQuota(x *entityState, held, size uint64, messages []sentMessage) fsm.Code {
+func (q *sending) checkQuota(x *entityState, held, size uint64, messages []sentMessage) fsm.Code {
 	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
 		return fsm.QuotaExceeded
 	}
@@ -114,20 +116,8 @@ func (q *Machine) checkQuota(x *entityState, held, size uint64, messages []sentM
 	return fsm.OK
 }
 
-// storedBytes returns the size of all payloads, in all sub-queues.
-func (x *entityState) storedBytes() uint64 {
-	total := uint64(0)
-	for i := range x.subs {
-		total += x.subs[i].ix.Bytes()
-	}
-	if x.sessions != nil {
-		total += x.sessions.bytes
-	}
-	return total
-}
-
 // storeOrPublish stores one admitted message, or publishes it at a topic.
-func (q *Machine) storeOrPublish(x *entityState, m *sentMessage) fsm.SequenceNumber {
+func (q *sending) storeOrPublish(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	if x.kind == fsm.TopicEntity {
 		return q.publish(x, m)
 	}
@@ -135,7 +125,7 @@ func (q *Machine) storeOrPublish(x *entityState, m *sentMessage) fsm.SequenceNum
 }
 
 // store stores one message at the tail.
-func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
+func (q *sending) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	sub := &x.subs[fsm.MainQueue]
 	n := q.numberFor(x, m)
 	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: n}, m.payload)
@@ -152,7 +142,7 @@ func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 
 // uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
 // look-ups, so it is called only if a queue is nearly full.
-func (q *Machine) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
+func (q *sending) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 	total := uint64(0)
 	batch := make(map[idKey]struct{}, len(messages))
 	for i := range messages {
@@ -167,4 +157,18 @@ func (q *Machine) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 		total += uint64(len(m.payload))
 	}
 	return total
+}
+
+// checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message
+// without an id is never one.
+func (q *sending) checkDuplicate(x *entityState, id []byte) bool {
+	if x.window == nil || len(id) == 0 {
+		return false
+	}
+	key := keyOf(id)
+	if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
+		return true
+	}
+	x.window.remember(&key, q.times.Wall)
+	return false
 }

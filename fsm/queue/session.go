@@ -4,54 +4,17 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
-// sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
-// is not addressable.
-const sessionStates fsm.SubQueue = 255
-
-// Reason and description of a message without a session that was forwarded to an entity with
-// sessions, exactly as in Azure Service Bus.
-const (
-	reasonNoSession      = "Session ID is null"
-	descriptionNoSession = "Session enabled entity doesn't allow a message whose session identifier is null."
-)
-
-// findSessionEntity finds an entity that has sessions.
-func (q *Machine) findSessionEntity(id fsm.EntityID) (*entityState, fsm.Code) {
-	x := q.byID[id]
-	switch {
-	case x == nil:
-		return nil, fsm.EntityNotFound
-	case x.sessions == nil:
-		return nil, fsm.NotAllowed
-	}
-	return x, fsm.OK
-}
-
-// usableSessionEntity is findSessionEntity for commands that a fence refuses.
-func (q *Machine) usableSessionEntity(id fsm.EntityID) (*entityState, fsm.Code) {
-	x, code := q.findSessionEntity(id)
-	if code == fsm.OK {
-		code = x.fenced()
-	}
-	return x, code
-}
-
-// lockedSession finds a session by its lock. Only the epoch decides whether it is still locked.
-func (x *entityState) lockedSession(l fsm.SessionLock) (slot uint32, ok bool) {
-	slot, found := x.sessions.find(l.ID)
-	if !found || l.Epoch == 0 {
-		return slot, false
-	}
-	h := x.sessions.at(slot)
-	return slot, h.epoch == l.Epoch
+// sessions locks the sessions of entities, and returns the messages of those whose lock ends.
+type sessions struct {
+	*core
+	*messages
 }
 
 // accept locks a session: the one named, or the one with the oldest ready message.
-func (q *Machine) accept(c fsm.AcceptSession) fsm.Result {
+func (q *sessions) accept(c fsm.AcceptSession) fsm.Result {
 	if c.Check() != fsm.OK {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -91,7 +54,7 @@ func (q *Machine) accept(c fsm.AcceptSession) fsm.Result {
 }
 
 // grantSession gives a session a new lock.
-func (q *Machine) grantSession(x *entityState, slot uint32, token *fsm.SessionToken) fsm.Result {
+func (q *sessions) grantSession(x *entityState, slot uint32, token *fsm.SessionToken) fsm.Result {
 	x.grants++
 	h := x.sessions.write(slot, *q.arena.Generation())
 	h.epoch, h.until, h.token = x.grants, q.times.Serving.After(x.settings.LockDuration), token
@@ -103,7 +66,7 @@ func (q *Machine) grantSession(x *entityState, slot uint32, token *fsm.SessionTo
 
 // takeOver replaces the lock of a session by a new one of the same token. Messages stay locked: they are locked under
 // the session, not under one of its locks.
-func (q *Machine) takeOver(x *entityState, slot uint32, found bool, token fsm.SessionToken) fsm.Result {
+func (q *sessions) takeOver(x *entityState, slot uint32, found bool, token fsm.SessionToken) fsm.Result {
 	s := x.sessions
 	switch {
 	case !found || s.at(slot).epoch == 0:
@@ -121,7 +84,7 @@ func (q *Machine) takeOver(x *entityState, slot uint32, found bool, token fsm.Se
 }
 
 // repeatAccept answers an accept that was performed before with the lock as it is now.
-func (q *Machine) repeatAccept(at fsm.Address, l fsm.SessionLock) fsm.Result {
+func (q *sessions) repeatAccept(at fsm.Address, l fsm.SessionLock) fsm.Result {
 	x, code := q.findSessionEntity(at.Entity)
 	if code != fsm.OK {
 		return fsm.Result{}
@@ -133,22 +96,13 @@ func (q *Machine) repeatAccept(at fsm.Address, l fsm.SessionLock) fsm.Result {
 	return fsm.Result{Session: l, Untils: []fsm.Instant{x.sessions.at(slot).until}}
 }
 
-func (q *Machine) addSessionTimer(x *entityState, slot uint32) {
+func (q *sessions) addSessionTimer(x *entityState, slot uint32) {
 	h := x.sessions.at(slot)
 	x.subs[fsm.MainQueue].ix.AddTimer(index.Timer{At: h.until, Number: fsm.SequenceNumber(slot), Epoch: uint32(h.epoch), Kind: index.SessionTimer})
 }
 
-// isCurrent reports whether a timer is that of a current session lock.
-func (s *sessionTable) isCurrent(a index.Timer) bool {
-	if s == nil || a.Number >= fsm.SequenceNumber(s.top) {
-		return false
-	}
-	h := s.at(uint32(a.Number))
-	return h.epoch != 0 && uint32(h.epoch) == a.Epoch && h.until == a.At
-}
-
 // renewSession extends a session lock.
-func (q *Machine) renewSession(c fsm.RenewSession) fsm.Result {
+func (q *sessions) renewSession(c fsm.RenewSession) fsm.Result {
 	x, code := q.usableSessionEntity(c.Entity)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -161,7 +115,7 @@ func (q *Machine) renewSession(c fsm.RenewSession) fsm.Result {
 }
 
 // extendSession extends a session lock by the lock duration from now.
-func (q *Machine) extendSession(x *entityState, slot uint32) fsm.Instant {
+func (q *sessions) extendSession(x *entityState, slot uint32) fsm.Instant {
 	x.lastActivity = q.times.Serving
 	until := q.times.Serving.After(x.settings.LockDuration)
 	h := x.sessions.at(slot)
@@ -177,7 +131,7 @@ func (q *Machine) extendSession(x *entityState, slot uint32) fsm.Instant {
 }
 
 // releaseSession ends a session lock at the request of its holder.
-func (q *Machine) releaseSession(c fsm.ReleaseSession) fsm.Result {
+func (q *sessions) releaseSession(c fsm.ReleaseSession) fsm.Result {
 	x, code := q.findSessionEntity(c.Entity)
 	if code != fsm.OK {
 		return fsm.Result{}
@@ -194,7 +148,7 @@ func (q *Machine) releaseSession(c fsm.ReleaseSession) fsm.Result {
 
 // endSession returns the messages that are locked under a session, in order, and unlocks the
 // session. Its timer is due, or the caller counts it as stale.
-func (q *Machine) endSession(x *entityState, slot uint32, failed bool) {
+func (q *sessions) endSession(x *entityState, slot uint32, failed bool) {
 	sub, s := &x.subs[fsm.MainQueue], x.sessions
 	h := s.write(slot, *q.arena.Generation())
 	h.epoch, h.until, h.token = 0, 0, nil
@@ -220,7 +174,7 @@ const dueAtOnce fsm.Instant = 1
 // returnFromSession returns a message whose session has ended. A session may hold any number of messages
 // with large patches, and their locks end now: those that the entry may not rewrite are not delivered any
 // more, and the next pulses dead-letter them.
-func (q *Machine) returnFromSession(sub *subqueue, at index.Cursor, rec index.Record, failed bool) {
+func (q *sessions) returnFromSession(sub *subqueue, at index.Cursor, rec index.Record, failed bool) {
 	end := fsm.Settlement{Verb: fsm.Release}
 	if failed {
 		end.Verb = fsm.Abandon
@@ -269,7 +223,7 @@ func (sub *subqueue) oldestReady(session uint32) (index.Cursor, bool) {
 }
 
 // settableState finds the session whose state a command sets, unless its lock has ended or the state is too large.
-func (q *Machine) settableState(c *fsm.SetSessionState) (x *entityState, slot uint32, code fsm.Code) {
+func (q *sessions) settableState(c *fsm.SetSessionState) (x *entityState, slot uint32, code fsm.Code) {
 	if x, code = q.usableSessionEntity(c.Entity); code != fsm.OK {
 		return x, 0, code
 	}
@@ -284,7 +238,7 @@ func (q *Machine) settableState(c *fsm.SetSessionState) (x *entityState, slot ui
 }
 
 // setState stores the state of a session for its holder.
-func (q *Machine) setState(c fsm.SetSessionState) fsm.Result {
+func (q *sessions) setState(c fsm.SetSessionState) fsm.Result {
 	x, slot, code := q.settableState(&c)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -308,7 +262,7 @@ func (q *Machine) setState(c fsm.SetSessionState) fsm.Result {
 
 // SessionState returns the location of the state of a locked session, and whether there is one.
 // SessionLockLost if the session is not locked with this lock.
-func (q *Machine) SessionState(id fsm.EntityID, l fsm.SessionLock) (at fsm.Ref, set bool, code fsm.Code) {
+func (q *sessions) SessionState(id fsm.EntityID, l fsm.SessionLock) (at fsm.Ref, set bool, code fsm.Code) {
 	x, code := q.findSessionEntity(id)
 	if code != fsm.OK {
 		return fsm.Ref{}, false, code
@@ -323,7 +277,7 @@ func (q *Machine) SessionState(id fsm.EntityID, l fsm.SessionLock) (at fsm.Ref, 
 
 // SessionLockEnd returns the end of the lock of a session as clients see it, 0 if the session is not locked
 // with this lock.
-func (q *Machine) SessionLockEnd(id fsm.EntityID, l fsm.SessionLock) fsm.Instant {
+func (q *sessions) SessionLockEnd(id fsm.EntityID, l fsm.SessionLock) fsm.Instant {
 	x, code := q.findSessionEntity(id)
 	if code != fsm.OK {
 		return 0
@@ -338,7 +292,7 @@ func (q *Machine) SessionLockEnd(id fsm.EntityID, l fsm.SessionLock) fsm.Instant
 // Sessions lists up to most sessions of an entity in the order of their slots, without the first
 // skip: with a time those whose state was set after it, without one (0) those that have messages in
 // the main queue or a state. False if the entity does not exist or has no sessions.
-func (q *Machine) Sessions(id fsm.EntityID, updatedAfter fsm.Instant, skip, most int) ([]fsm.Session, bool) {
+func (q *sessions) Sessions(id fsm.EntityID, updatedAfter fsm.Instant, skip, most int) ([]fsm.Session, bool) {
 	x, code := q.findSessionEntity(id)
 	if code != fsm.OK {
 		return nil, false
@@ -370,7 +324,7 @@ func (q *Machine) Sessions(id fsm.EntityID, updatedAfter fsm.Instant, skip, most
 }
 
 // AvailableSessions returns the number of sessions that an AcceptSession without a name could lock.
-func (q *Machine) AvailableSessions(id fsm.EntityID) uint64 {
+func (q *sessions) AvailableSessions(id fsm.EntityID) uint64 {
 	if x := q.byID[id]; x != nil && x.sessions != nil {
 		return uint64(x.sessions.available)
 	}
@@ -379,7 +333,7 @@ func (q *Machine) AvailableSessions(id fsm.EntityID) uint64 {
 
 // ReadySession returns the number of messages that a LockMessages under a session lock could
 // deliver; 0 if there is no such session.
-func (q *Machine) ReadySession(id fsm.EntityID, session string) uint64 {
+func (q *sessions) ReadySession(id fsm.EntityID, session string) uint64 {
 	if x := q.byID[id]; x != nil && x.sessions != nil {
 		if slot, found := x.sessions.find(session); found {
 			return uint64(x.sessions.messages[slot].ready.count())
@@ -389,7 +343,7 @@ func (q *Machine) ReadySession(id fsm.EntityID, session string) uint64 {
 }
 
 // PeekSession is Peek for the messages of one session.
-func (q *Machine) PeekSession(id fsm.EntityID, session string, from fsm.SequenceNumber, most int) []fsm.Delivery {
+func (q *sessions) PeekSession(id fsm.EntityID, session string, from fsm.SequenceNumber, most int) []fsm.Delivery {
 	x, code := q.findSessionEntity(id)
 	if code != fsm.OK || most <= 0 {
 		return nil
@@ -417,72 +371,6 @@ func (x *entityState) sessionsUsed() uint64 {
 		return 0
 	}
 	return uint64(x.sessions.count)
-}
-
-// enableSessions makes an empty entity one with sessions.
-func (q *Machine) enableSessions(x *entityState) {
-	x.sessions = newSessionTable(*q.arena.Generation())
-	for i := range x.subs {
-		x.subs[i].ix.EnableSessions(x.sessions)
-	}
-}
-
-// messageSession returns the slot of the session of an admitted message, index.NoSession if the entity
-// has no sessions.
-func (q *Machine) messageSession(x *entityState, m *sentMessage) uint32 {
-	if x.sessions == nil {
-		return index.NoSession
-	}
-	slot, _ := q.sessionSlot(x, m.session, m.hasSession)
-	return slot
-}
-
-// sessionSlot returns the slot of a session, which is added if necessary: index.Sessionless and false for
-// none.
-func (q *Machine) sessionSlot(x *entityState, session []byte, has bool) (slot uint32, ok bool) {
-	if !has {
-		return index.Sessionless, false
-	}
-	if slot, found := x.sessions.slots[string(session)]; found {
-		return slot, true
-	}
-	if slot, ok = x.sessions.findOrAdd(string(session), *q.arena.Generation()); !ok {
-		return index.Sessionless, false
-	}
-	return slot, true
-}
-
-// deadLetterSessionless dead-letters a message without a session that cannot be refused. Its number
-// is the last one assigned.
-func (q *Machine) deadLettersessionless(x *entityState, rec index.Record, patches []byte) {
-	sub := &x.subs[fsm.DeadLetterQueue]
-	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
-	at := sub.ix.Insert(x.last, rec, index.Sessionless)
-	q.storePatches(sub, at, fsm.JoinPatches(patches, &fsm.Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
-	q.notifyReady(sub)
-}
-
-// copySessionSlot returns the session of a copy for a subscription: the one set by the current
-// action, else that of the message.
-func (q *Machine) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32, ok bool) {
-	s := &q.evaluated
-	if !s.Changed() && c.hasSession {
-		return q.sessionSlot(x, c.session, true)
-	}
-	v := s.System(filter.SessionID)
-	if v.Kind() != filter.KindText || len(v.AsText()) > fsm.SessionIDBytesMax {
-		return index.Sessionless, false
-	}
-	return q.sessionSlot(x, []byte(v.AsText()), true)
-}
-
-// lockEnd returns the end of the lock of a message.
-func (sub *subqueue) lockEnd(n fsm.SequenceNumber, rec *index.Record) fsm.Instant {
-	if !sub.ix.DeliversBySession() {
-		return rec.Deadline()
-	}
-	at, _ := sub.ix.Seek(n)
-	return sub.entity.sessions.at(sub.ix.Session(at)).until
 }
 
 // sessionEffects adds effects for locked sessions with messages for their holders, and for sessions

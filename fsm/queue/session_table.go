@@ -334,3 +334,20 @@ func (l *numberList) shrink() {
 		l.list, l.head = append(l.list[:0], l.live()...), 0
 	}
 }
+
+// isCurrent reports whether a timer is that of a current session lock.
+func (s *sessionTable) isCurrent(a index.Timer) bool {
+	if s == nil || a.Number >= fsm.SequenceNumber(s.top) {
+		return false
+	}
+	h := s.at(uint32(a.Number))
+	return h.epoch != 0 && uint32(h.epoch) == a.Epoch && h.until == a.At
+}
+
+func stateOwner(id fsm.EntityID, slot uint32) fsm.Owner {
+	return fsm.Owner{Address: fsm.Address{Entity: id, Sub: sessionStates}, Sequence: fsm.SequenceNumber(slot)}
+}
+
+// sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
+// is not addressable.
+const sessionStates fsm.SubQueue = 255

@@ -11,6 +11,24 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// topics publishes messages, at once or in the next pulses, and keeps the rules of subscriptions.
+type topics struct {
+	*core
+	*messages
+
+	pending       []*entityState // topics with Pending messages, sorted by id; derived
+	lastPublished fsm.EntityID   // the topic whose Pending messages were published last
+	spent         uint64         // steps of the current entry so far
+	exceeded      uint64         // rules that exceeded their budget, on this replica
+
+	// Scratch space, reused from one message to the next.
+	evaluated   evaluate.Message
+	matched     []*entityState // subscriptions with rules that match
+	correlated  filter.Matches[indexedRule]
+	actionPatch []byte // patches of a copy that an action changed
+	runner      filter.Runner
+}
+
 // errActionBytes is the failure of an action. All replicas make the same text of it.
 var errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
 
@@ -36,58 +54,9 @@ type ruleMatch struct {
 	correlated bool   // it has a correlation filter
 }
 
-// publish accepts one message at a topic: to be published now, or when its time comes.
-func (q *Machine) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
-	n := q.numberFor(x, m)
-	if m.at <= q.times.Wall {
-		q.enqueue(x, n, m)
-		return n
-	}
-	sub := &x.subs[fsm.MainQueue]
-	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := sub.ix.Insert(n, index.Scheduled(q.bodies.Append(owner, m.payload), q.times.Wall, m.at, m.ttl), index.NoSession)
-	if len(m.properties) > 0 {
-		owner.Patch = true
-		sub.ix.SetPatch(at, q.bodies.Append(owner, m.properties))
-	}
-	return n
-}
-
-// publishDue publishes a scheduled message of a topic, and returns the number of copies.
-func (q *Machine) publishDue(sub *subqueue, at index.Cursor, rec index.Record) (copies int) {
-	x := sub.entity
-	m := sentMessage{payload: q.bodies.Read(rec.Body()), ttl: rec.Life()}
-	patch := sub.ix.Patch(at)
-	if patch != (fsm.Ref{}) {
-		m.properties = q.bodies.Read(patch)
-	}
-	sub.ix.Remove(at)
-	x.last++
-	copies = q.enqueue(x, x.last, &m)
-	q.releaseBodies(rec.Body(), patch)
-	x.lastActivity = q.times.Serving
-	return copies
-}
-
-// enqueue accepts a message that is due, under a new number, and returns the number of copies made
-// at once: it is published now, or by one of the next pulses. The body is stored once, with a
-// record of the topic that counts the copies; if no subscription gets a copy, neither is stored.
-func (q *Machine) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) (copies int) {
-	if !q.mayPublish(x) {
-		q.storePending(x, n, m)
-		return 0
-	}
-	if copies = q.fanOut(x, n, m, q.times.Wall); copies > 0 {
-		main := &x.subs[fsm.MainQueue]
-		body := q.bodies.Append(fsm.Owner{Address: main.address, Sequence: n}, m.payload)
-		main.ix.Insert(n, index.Original(body, q.times.Wall, copies), index.NoSession)
-	}
-	return copies
-}
-
 // fanOut gives a message with number n at a topic, which was accepted at a time, to the
 // subscriptions whose rules match. The caller stores it if there are copies.
-func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, enqueued fsm.Instant) (copies int) {
+func (q *topics) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, enqueued fsm.Instant) (copies int) {
 	life := x.effectiveTimeToLive(m.ttl)
 	s := &q.evaluated
 	s.Begin(evaluate.Arrival{Topic: x.id, Number: n, Enqueued: enqueued, Life: life, Size: len(m.payload)}, m.properties)
@@ -110,7 +79,7 @@ func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, e
 // their subscriptions, and returns these subscriptions in order. A rule that does not match causes no
 // allocation. A message may match correlationRulesMax rules, so all work for a match is done once: the
 // rules of all subscriptions together are not sorted, those without action not even listed.
-func (q *Machine) matchRules(h *topicState) []*entityState {
+func (q *topics) matchRules(h *topicState) []*entityState {
 	s := &q.evaluated
 	q.matched = q.matched[:0]
 	for _, r := range h.trueRules {
@@ -131,8 +100,8 @@ func (q *Machine) matchRules(h *topicState) []*entityState {
 	}
 	if h.index.Len() > 0 {
 		var steps uint64
-		q.correlated.found, steps = h.index.Match(s, q.correlated.found)
-		q.spent += steps + stepsMatch*uint64(len(q.correlated.found))
+		q.correlated.Found, steps = h.index.Match(s, q.correlated.Found)
+		q.spent += steps + stepsMatch*uint64(len(q.correlated.Found))
 		q.addCorrelated()
 	}
 	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
@@ -140,7 +109,7 @@ func (q *Machine) matchRules(h *topicState) []*entityState {
 }
 
 // addMatch records a rule without correlation filter that matches, or fails with an error.
-func (q *Machine) addMatch(r *rule, err error, steps uint64) {
+func (q *topics) addMatch(r *rule, err error, steps uint64) {
 	b := q.rulesOf(r.subscription)
 	if r.parsed.Action == nil && err == nil {
 		b.plain = true
@@ -151,7 +120,7 @@ func (q *Machine) addMatch(r *rule, err error, steps uint64) {
 
 // rulesOf returns the rules of a subscription, one of which matches or fails, and lists the
 // subscription the first time.
-func (q *Machine) rulesOf(x *entityState) *ruleSet {
+func (q *topics) rulesOf(x *entityState) *ruleSet {
 	if !x.rules.matched {
 		x.rules.matched = true
 		q.matched = append(q.matched, x)
@@ -181,7 +150,7 @@ type fanOutContext struct {
 // deliverCopies makes the copies of one subscription: one if a rule without action matches, one for
 // every rule with an action that matches, and a dead letter if a rule fails and the subscription
 // keeps such messages.
-func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
+func (q *topics) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 	matches := x.rules.matches
 	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
 	c.rec.SetExpires(c.rec.Enqueued().Expiry(min(c.life, x.settings.DefaultTimeToLive)))
@@ -218,7 +187,7 @@ func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 
 // runAction applies the action of a rule to a copy, and returns its patches. share is the rest of
 // the budget of all correlation filters of the subscription. The patches are valid until the next call.
-func (q *Machine) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
+func (q *topics) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
 	if c.actionBytes >= actionBytesMax {
 		return nil, errActionBytes
 	}
@@ -250,14 +219,14 @@ func (q *Machine) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]by
 }
 
 // countExceeded counts a rule that exceeded its budget.
-func (q *Machine) countExceeded(err error) {
+func (q *topics) countExceeded(err error) {
 	if errors.Is(err, filter.ErrSteps) {
 		q.exceeded++
 	}
 }
 
 // addCopy stores a copy at the tail of a subscription.
-func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
+func (q *topics) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.spent += stepsCopy + uint64(len(patches))/patchBytes
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
@@ -265,7 +234,7 @@ func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	if x.sessions != nil {
 		var ok bool
 		if session, ok = q.copySessionSlot(x, c); !ok {
-			q.deadLettersessionless(x, c.rec, patches)
+			q.deadLetterSessionless(x, c.rec, patches)
 			return
 		}
 	}
@@ -275,7 +244,7 @@ func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 }
 
 // addFailedCopy stores a copy in the dead-letter queue of a subscription, because a rule failed.
-func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
+func (q *topics) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
 	q.spent += stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes
 	sub := &x.subs[fsm.DeadLetterQueue]
 	x.last++
@@ -290,36 +259,8 @@ func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error)
 	q.notifyReady(sub)
 }
 
-// storePatches stores the patches of a new message.
-func (q *Machine) storePatches(sub *subqueue, at index.Cursor, patches []byte) {
-	if len(patches) > 0 {
-		owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.Number(at), Patch: true}
-		sub.ix.SetPatch(at, q.bodies.Append(owner, patches))
-	}
-}
-
-// sharedBody returns the location of the body of a copy, and its number at the topic.
-func (sub *subqueue) sharedBody(rec *index.Record) (fsm.Ref, fsm.SequenceNumber) {
-	ix, n := &sub.entity.topic.subs[fsm.MainQueue].ix, rec.OriginalNumber()
-	at, _ := ix.Seek(n)
-	original := ix.Get(at)
-	return original.Body(), n
-}
-
-// releaseCopy decrements the number of copies; the last one deletes the message of the topic.
-func (q *Machine) releaseCopy(topic *entityState, n fsm.SequenceNumber) {
-	ix := &topic.subs[fsm.MainQueue].ix
-	at, _ := ix.Seek(n)
-	if !ix.ReleaseCopy(at) {
-		return
-	}
-	rec := ix.Get(at)
-	q.bodies.Release(rec.Body())
-	ix.Remove(at)
-}
-
 // unsubscribe removes a subscription from a topic that stays: its copies are released at once.
-func (q *Machine) unsubscribe(x *entityState) {
+func (q *topics) unsubscribe(x *entityState) {
 	x.topic.topicState.removeSubscription(x)
 	for i := range x.subs {
 		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *index.Record, patch fsm.Ref, _ uint32) bool {
@@ -336,4 +277,36 @@ func (q *Machine) unsubscribe(x *entityState) {
 		x.subs[i].ix.Clear()
 	}
 	x.topic.subs[fsm.MainQueue].ix.RemoveStaleTimers()
+}
+
+// copySessionSlot returns the session of a copy for a subscription: the one set by the current
+// action, else that of the message.
+func (q *topics) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32, ok bool) {
+	s := &q.evaluated
+	if !s.Changed() && c.hasSession {
+		return q.sessionSlot(x, c.session, true)
+	}
+	v := s.System(filter.SessionID)
+	if v.Kind() != filter.KindText || len(v.AsText()) > fsm.SessionIDBytesMax {
+		return index.Sessionless, false
+	}
+	return q.sessionSlot(x, []byte(v.AsText()), true)
+}
+
+// addCorrelated records the rules with correlation filters that match, those with an action in order.
+func (q *topics) addCorrelated() {
+	list := &q.correlated
+	acting := list.Found[:0]
+	for _, m := range list.Found {
+		if b := q.rulesOf(m.Value.subscription); m.Value.acting == nil {
+			b.plain = true
+		} else {
+			acting = append(acting, m)
+		}
+	}
+	for _, m := range list.Sorted(acting) {
+		b := &m.Value.subscription.rules
+		b.matches = append(b.matches, ruleMatch{number: m.ID, rule: m.Value.acting, correlated: true})
+	}
+	list.Forget()
 }

@@ -207,7 +207,7 @@ func (h *topicState) isFull(kind fsm.FilterKind, size int, old *rule) bool {
 }
 
 // subscription finds a subscription, nil if there is none.
-func (q *Machine) subscription(id fsm.EntityID) *entityState {
+func (q *topics) subscription(id fsm.EntityID) *entityState {
 	if x := q.byID[id]; x != nil && x.kind == fsm.SubscriptionEntity {
 		return x
 	}
@@ -215,7 +215,7 @@ func (q *Machine) subscription(id fsm.EntityID) *entityState {
 }
 
 // putRule adds a rule, or replaces the one with its name.
-func (q *Machine) putRule(c fsm.PutRule) fsm.Result {
+func (q *topics) putRule(c fsm.PutRule) fsm.Result {
 	ready, err := fsm.ParseRule(&c.Rule)
 	if err != nil {
 		return fsm.Result{Code: fsm.InvalidArgument}
@@ -253,7 +253,7 @@ func (q *Machine) putRule(c fsm.PutRule) fsm.Result {
 }
 
 // addRule adds a rule to its subscription, or replaces the one with its number.
-func (q *Machine) addRule(r *rule) {
+func (q *topics) addRule(r *rule) {
 	b := &r.subscription.rules
 	b.own(*q.arena.Generation())
 	if i, found := b.find(r.number); found {
@@ -269,7 +269,7 @@ func (q *Machine) addRule(r *rule) {
 }
 
 // dropRule removes a rule by name.
-func (q *Machine) dropRule(c fsm.DropRule) fsm.Result {
+func (q *topics) dropRule(c fsm.DropRule) fsm.Result {
 	x := q.subscription(c.Subscription)
 	if x == nil {
 		return fsm.Result{Code: fsm.EntityNotFound}
@@ -296,7 +296,7 @@ func (q *Machine) dropRule(c fsm.DropRule) fsm.Result {
 // Rules returns up to most rules of a subscription by name, case-insensitively, without the
 // first skip; false if there is no such subscription. The caller must not write to the slices in
 // them.
-func (q *Machine) Rules(id fsm.EntityID, skip, most int) ([]fsm.Rule, bool) {
+func (q *topics) Rules(id fsm.EntityID, skip, most int) ([]fsm.Rule, bool) {
 	x := q.subscription(id)
 	if x == nil {
 		return nil, false
@@ -315,7 +315,7 @@ func defaultRule() *fsm.Rule {
 }
 
 // subscribe makes a new entity a subscription of a topic, with its first rule.
-func (q *Machine) subscribe(x, topic *entityState, first *rule) {
+func (q *topics) subscribe(x, topic *entityState, first *rule) {
 	x.topic = topic
 	topic.topicState.addSubscription(x)
 	topic.topicState.lastRule++

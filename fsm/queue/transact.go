@@ -8,8 +8,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/index"
 )
 
+// transactions performs all of a transaction or nothing.
+type transactions struct {
+	*core
+	*messages
+	*sessions
+	*fences
+	*sending
+	*receiving
+}
+
 // transact performs all of a transaction, or nothing.
-func (q *Machine) transact(c *transaction) fsm.Result {
+func (q *transactions) transact(c *transaction) fsm.Result {
 	if code := q.checkTransaction(c); code != fsm.OK {
 		return fsm.Result{Code: code}
 	}
@@ -43,7 +53,7 @@ func (q *Machine) transact(c *transaction) fsm.Result {
 }
 
 // settleAll performs settlements that were checked.
-func (q *Machine) settleAll(c *fsm.SettleMessages) {
+func (q *transactions) settleAll(c *fsm.SettleMessages) {
 	sub := q.subqueueAt(c.Address)
 	for i := range c.Settlements {
 		if code := q.settleOne(sub, &c.Settlements[i], true); code != fsm.OK {
@@ -58,7 +68,7 @@ func (q *Machine) settleAll(c *fsm.SettleMessages) {
 // addTransfer stores messages for another partition in the transfer queue of the entity that they
 // go through. They get numbers of that entity, like all messages of its sub-queues, and no expiry:
 // time to live begins at the destination.
-func (q *Machine) addTransfer(p *transactionTransfer) {
+func (q *transactions) addTransfer(p *transactionTransfer) {
 	x := q.byID[p.via]
 	sub, session := &x.subs[fsm.TransferQueue], index.NoSession
 	if x.sessions != nil {
@@ -79,21 +89,11 @@ func (q *Machine) addTransfer(p *transactionTransfer) {
 	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle
 }
 
-// transferTarget returns the destination of a message of a transfer queue, from its patches.
-func (q *Machine) transferTarget(patches fsm.Ref) (to fsm.Destination, name string) {
-	for _, p := range q.patches(patches) {
-		if p.To != (fsm.Destination{}) {
-			return p.To, p.ToName
-		}
-	}
-	panic(fmt.Sprintf("fsm: the message with patches at %v is to be transferred nowhere", patches))
-}
-
 // dryRun checks the operations of a transaction one after the other, with the effects of the
 // earlier ones in mind. It changes nothing but Machine.rewritten and added: what was tried counts, also if the
 // transaction is refused. The list of entities is as short as transactions are, so it is searched linearly.
 type dryRun struct {
-	q       *Machine
+	q       *transactions
 	settled map[messageRef]struct{} // messages whose locks were ended
 	copies  map[messageRef]uint32   // number of copies that were completed, by the message of the topic that they share
 	changes []*entityChanges
@@ -116,7 +116,7 @@ type entityChanges struct {
 
 // checkTransaction checks whether a transaction can be performed as a whole, and returns the code
 // of the first operation that cannot be performed after those before it.
-func (q *Machine) checkTransaction(c *transaction) fsm.Code {
+func (q *transactions) checkTransaction(c *transaction) fsm.Code {
 	if settlements, sends := c.operations(); !fsm.WithinLimits(settlements, sends) {
 		return fsm.InvalidArgument
 	}
@@ -150,8 +150,8 @@ func (q *Machine) checkTransaction(c *transaction) fsm.Code {
 }
 
 // usesFenced reports whether a transaction uses a fenced entity.
-func (q *Machine) usesFenced(c *transaction) bool {
-	if len(q.fences) == 0 {
+func (q *transactions) usesFenced(c *transaction) bool {
+	if len(q.fenced) == 0 {
 		return false
 	}
 	code := fsm.OK

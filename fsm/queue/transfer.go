@@ -137,7 +137,7 @@ func (a *sourceBatches) record(x sourceBatch, current image.Generation) {
 // transfer stores a batch that another entity forwards, exactly once. A refusal because the entity
 // is disabled is remembered like any other answer: the source dead-letters the batch because of it,
 // so a late copy of the command must not be accepted.
-func (q *Machine) transfer(c *fsm.TransferMessages, messages []sentMessage) fsm.Result {
+func (q *sending) transfer(c *fsm.TransferMessages, messages []sentMessage) fsm.Result {
 	if !fsm.ValidTransfer(c, len(messages)) || !haveNumbers(messages) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
@@ -196,7 +196,7 @@ func checkTransferred(from fsm.Address, messages []sentMessage) fsm.Code {
 }
 
 // storeTransferred stores messages, each independently, and returns their codes.
-func (q *Machine) storeTransferred(x *entityState, messages []sentMessage) []fsm.Code {
+func (q *sending) storeTransferred(x *entityState, messages []sentMessage) []fsm.Code {
 	codes := make([]fsm.Code, len(messages))
 	for i := range messages {
 		codes[i] = q.storeTransferredMessage(x, &messages[i])
@@ -207,7 +207,7 @@ func (q *Machine) storeTransferred(x *entityState, messages []sentMessage) []fsm
 
 // storeTransferredMessage stores a message as if it had been sent to this entity, unless it is a
 // duplicate.
-func (q *Machine) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Code {
+func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Code {
 	if uint64(len(m.payload)) > x.payloadMax() || len(m.patches) > transferPatchesBytesMax {
 		return fsm.MessageTooLarge
 	}
@@ -240,7 +240,7 @@ func (q *Machine) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	rec := index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(m.ttl)))
 	rec.SetHops(m.hops)
 	if x.sessions != nil && !m.hasSession {
-		q.deadLettersessionless(x, rec, m.patches)
+		q.deadLetterSessionless(x, rec, m.patches)
 		return fsm.OK
 	}
 	at := sub.ix.Insert(x.last, rec, q.messageSession(x, m))

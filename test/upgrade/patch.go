@@ -95,7 +95,7 @@ func (c *SendMessages) MarkedFields(x *fields.Codec) {
 `},
 
 		// The section of the image.
-		{"fsm/queue/queues.go", "\nfunc (q *Machine) reset() {", "\n// Marks is the sum of the marks of all sends.\nfunc (q *Machine) Marks() uint64 { return q.marks }\n\nfunc (q *Machine) reset() {"},
+		{"fsm/queue/queues.go", "\n// reset makes the machine an empty one.\n", "\n// Marks is the sum of the marks of all sends.\nfunc (q *Machine) Marks() uint64 { return q.marks }\n\n// reset makes the machine an empty one.\n"},
 		{"fsm/queue/queues.go", "type Machine struct {\n", "type Machine struct {\n\tmarks uint64\n"},
 		{"fsm/queue/image.go", "type queuesImage struct {\n", "type queuesImage struct {\n\tmarks uint64\n"},
 		{"fsm/queue/image.go", "img := &queuesImage{", "img := &queuesImage{marks: q.marks, "},

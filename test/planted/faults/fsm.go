@@ -28,7 +28,7 @@ func fsmFaults() []Fault {
 		// Lets messages that expire outside of pulses rewrite any number of bytes.
 		{Name: "expire-without-byte-bound", Package: "fsm", Test: "TestExpiryIsLimitedByBytes", Patches: []overlay.Patch{
 			{
-				"fsm/queue/settle.go",
+				"fsm/queue/messages.go",
 				"return !sub.keepsExpired() || q.mayRewritePatches(sub, at)",
 				"return !sub.keepsExpired() || FAULT || q.mayRewritePatches(sub, at)",
 			},
@@ -75,7 +75,7 @@ func fsmFaults() []Fault {
 		}},
 		// Schedules the messages of a transaction under the next numbers instead of the reserved ones.
 		{Name: "ignore-reserved-number", Package: "fsm", Test: "TestTransactionSchedulesUnderReservedNumbers", Patches: []overlay.Patch{
-			{"fsm/queue/scheduled.go", "if m.reserved != 0 && m.at > q.times.Wall {", "if m.reserved != 0 && m.at > q.times.Wall && !FAULT {"},
+			{"fsm/queue/core.go", "if m.reserved != 0 && m.at > q.times.Wall {", "if m.reserved != 0 && m.at > q.times.Wall && !FAULT {"},
 		}},
 		// Lets a new leader overlook the batches that are in flight.
 		{Name: "lose-outbox-on-handover", Package: "fsm", Test: "TestForwardingIsExactlyOnce", Patches: []overlay.Patch{
@@ -127,7 +127,7 @@ func fsmFaults() []Fault {
 		}},
 		// Lets a restored partition forward in the epoch in which it was copied.
 		{Name: "restore-keeps-epoch", Package: "fsm", Test: "TestRestoredPartitionsForward", Patches: []overlay.Patch{
-			{"fsm/queue/epoch.go", "q.epoch = c.Epoch", "if !FAULT { q.epoch = c.Epoch }"},
+			{"fsm/queue/forward.go", "q.epoch = c.Epoch", "if !FAULT { q.epoch = c.Epoch }"},
 		}},
 		// Grants a lock under the epoch of the one before.
 		{Name: "reuse-lock-epoch", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
@@ -135,11 +135,11 @@ func fsmFaults() []Fault {
 		}},
 		// Lets the settlements of one entry rewrite any number of bytes.
 		{Name: "settle-without-byte-bound", Package: "fsm", Test: "TestSettlingIsLimitedByBytes", Patches: []overlay.Patch{
-			{"fsm/queue/settle.go", "if !q.addsPatch(sub, rec, s) {", "if !q.addsPatch(sub, rec, s) || FAULT {"},
+			{"fsm/queue/messages.go", "if !q.addsPatch(sub, rec, s) {", "if !q.addsPatch(sub, rec, s) || FAULT {"},
 		}},
 		// Fences and deletes a partitioned entity although it was used since the first look.
 		{Name: "skip-second-look", Package: "fsm", Test: "TestShardsThatWereUsedAreNotDeleted", Patches: []overlay.Patch{
-			{"fsm/queue/fence.go", "isIdle := q.isIdle(x)", "isIdle := q.isIdle(x) || FAULT"},
+			{"fsm/queue/idle.go", "isIdle := q.isIdle(x)", "isIdle := q.isIdle(x) || FAULT"},
 		}},
 		// Performs a transaction although one of its sends is refused.
 		{Name: "split-transaction", Package: "fsm", Test: "TestTransactionsAreAtomic", Patches: []overlay.Patch{
@@ -148,7 +148,7 @@ func fsmFaults() []Fault {
 		// Lets the former holder of a session that was taken over go on under its lock.
 		{Name: "take-over-keeps-former-holder", Package: "fsm", Test: "TestSessionsAgree", Patches: []overlay.Patch{
 			{
-				"fsm/queue/session.go",
+				"fsm/queue/core.go",
 				"return slot, h.epoch == l.Epoch",
 				"if FAULT && h.token != nil && l.Epoch < h.epoch { return slot, true }; return slot, h.epoch == l.Epoch",
 			},
