@@ -382,7 +382,12 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 		c.respond(ctx, r, badRequest("The request needs a positive top, and a skip that is not negative."))
 		return
 	}
-	after, given := instantOf(body.Get("last-updated-time"))
+	updated := body.Get("last-updated-time")
+	after, given := message.InstantOf(updated)
+	if _, isDescribed := updated.(wire.Described); isDescribed && !given {
+		c.respond(ctx, r, badRequest("last-updated-time is not a time. Give it as a timestamp, or as a com.microsoft:datetime-offset."))
+		return
+	}
 	if !given || after <= 0 || after >= farFutureMillis {
 		after = 0
 	}

@@ -166,7 +166,7 @@ func deletionOf(r *request) (asked deletion, cause refusal.Cause) {
 	}
 	asked.most = int(min(count, purgeMessagesMax))
 	if moment := body.Get(enqueuedTimeUTCKey); moment != nil {
-		if asked.before, ok = instantOf(moment); !ok {
+		if asked.before, ok = message.InstantOf(moment); !ok {
 			return asked, refusal.New(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
 		}
 		asked.before = max(1, asked.before) // 0 would mean at any time

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -423,7 +424,14 @@ func TestDeliveryTimeFaults(t *testing.T) {
 	p.credit(0, 0, 1)
 	p.deliveries(1)
 	yes := true
+	described := func(descriptor string, value any) *wire.Modified {
+		return &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol(descriptor), Value: value}}}}
+	}
 	for name, state := range map[string]*wire.Modified{
+		"timespan": described("com.microsoft:timespan", int64(1)),
+		"negative": described("com.microsoft:datetime-offset", int64(math.MinInt64)),
+		"overflow": described("com.microsoft:datetime-offset", int64(math.MaxInt64)),
+		"no long":  described("com.microsoft:datetime-offset", "noon"),
 		"text":     {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: "noon"}}},
 		"too far":  {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now().Add(deliveryTimeMax + time.Minute)}}},
 		"deferred": {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now()}}, UndeliverableHere: &yes},
@@ -437,5 +445,66 @@ func TestDeliveryTimeFaults(t *testing.T) {
 	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: at}}}))
 	if d := expect[*wire.Disposition](p); typeName(d.State) != "modified" || h.counts("orders").Scheduled != 1 {
 		t.Errorf("state %v, counts %+v", d.State, h.counts("orders"))
+	}
+}
+
+// TestDeliveryTimeOfDotNet checks that a delivery time may be a DateTimeOffset, the usual type of .NET: over the link, through
+// the management node and in a transaction.
+func TestDeliveryTimeOfDotNet(t *testing.T) {
+	t.Parallel()
+	b := newTransactionLog("orders")
+	b.messages(t, "orders", 3)
+	p := transactionPeer(t, b)
+	p.receiver(2, "orders")
+	p.credit(2, 0, 3)
+	var tokens []any
+	for range 3 {
+		tokens = append(tokens, message.UUIDFromToken(fsm.LockToken(expect[*wire.Transfer](p).DeliveryTag)))
+	}
+	due := fsm.Instant(time.Now().Add(time.Hour).UnixMilli())
+	delay := wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:datetime-offset"), Value: message.Ticks(due)}}}
+	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: delay}))
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "modified" {
+		t.Errorf("over the link: %+v", d.State)
+	}
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 10)
+	status, condition, _ := p.manage(0, dispositionOperation, wire.Map{
+		{Key: "disposition-status", Value: "abandoned"}, {Key: "lock-tokens", Value: tokens[1:2]}, {Key: "properties-to-modify", Value: delay},
+	})
+	if status != int32(200) {
+		t.Errorf("through the management node: %v %v", status, condition)
+	}
+	txn := p.declare(1)
+	p.settleIn(txn, 2, 2, &wire.Modified{MessageAnnotations: delay})
+	expect[*wire.Disposition](p)
+	p.commit(2, txn)
+	if c := b.counts("orders"); c.Scheduled != 3 {
+		t.Errorf("before the time: %+v, want 3 scheduled", c)
+	}
+	b.advanceClock(time.Hour + time.Second)
+	if c := b.counts("orders"); c.Active != 3 {
+		t.Errorf("after the time: %+v, want 3 active", c)
+	}
+}
+
+// TestSessionsUpdatedAfterATimeOfDotNet checks that last-updated-time may be a DateTimeOffset, and that other described values
+// are refused.
+func TestSessionsUpdatedAfterATimeOfDotNet(t *testing.T) {
+	t.Parallel()
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+	p := managementPeer(t, h, 7)
+	for id, c := range []struct {
+		descriptor string
+		want       int32
+	}{{"com.microsoft:datetime-offset", 204}, {"com.microsoft:timespan", 400}} {
+		status, _, _ := p.manage(uint32(id), listSessionsOperation, wire.Map{
+			{Key: "last-updated-time", Value: wire.Described{Descriptor: wire.Symbol(c.descriptor), Value: message.Ticks(1)}},
+			{Key: "skip", Value: int32(0)}, {Key: "top", Value: int32(10)},
+		})
+		if status != c.want {
+			t.Errorf("%s: status %v, want %d", c.descriptor, status, c.want)
+		}
 	}
 }

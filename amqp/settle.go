@@ -89,29 +89,17 @@ func setModifications(s *fsm.Settlement, properties wire.Map) refusal.Cause {
 
 // setDeliveryTime adds the time of the next delivery to a settlement.
 func setDeliveryTime(s *fsm.Settlement, at any) refusal.Cause {
-	until, ok := instantOf(at)
+	until, ok := message.InstantOf(at)
 	switch {
 	case s.Verb != fsm.Abandon:
 		return refusal.New(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
 	case !ok:
-		return refusal.New(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
+		return refusal.New(wire.ConditionInvalidField, "The annotation %s is not a time. Give it as a timestamp, as a com.microsoft:datetime-offset, or as a long of milliseconds since 1970.", deliveryTimeKey)
 	case until > fsm.Instant(time.Now().Add(deliveryTimeMax).UnixMilli()):
 		return refusal.New(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
 	}
 	s.Until = until
 	return refusal.Cause{}
-}
-
-// instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; times
-// before the epoch become 0.
-func instantOf(v any) (fsm.Instant, bool) {
-	switch v := v.(type) {
-	case time.Time:
-		return fsm.Instant(max(0, v.UnixMilli())), true
-	case int64:
-		return fsm.Instant(max(0, v)), true
-	}
-	return 0, false
 }
 
 // settleCall is one call of Broker.Settle: the deliveries of one disposition frame that belong to one link.

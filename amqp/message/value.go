@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -34,14 +35,34 @@ const (
 	dateTimeOffsetDescriptor = "com.microsoft:datetime-offset" // long, in ticks since the year 1, UTC
 )
 
-// .NET counts time in ticks of 100 ns, and moments from the first day of year 1.
+// .NET counts time in ticks of 100 ns, and moments from the first day of year 1 to the end of year 9999.
 const (
 	TicksPerMillisecond = 10_000
 	ticksOf1970         = 621_355_968_000_000_000
+	ticksMax            = 3_155_378_975_999_999_999
 )
 
 // Ticks returns a moment in ticks of .NET.
 func Ticks(at fsm.Instant) int64 { return int64(at)*TicksPerMillisecond + ticksOf1970 }
+
+// InstantOf reads a moment as clients give it in requests and annotations: a timestamp, a long of milliseconds since 1970,
+// or .NET's DateTimeOffset, which is rounded up to the millisecond. Moments before 1970 become 0. ok is false for all other
+// values, and for moments that .NET does not have.
+func InstantOf(v any) (at fsm.Instant, ok bool) {
+	switch v := v.(type) {
+	case time.Time:
+		return fsm.Instant(max(0, v.UnixMilli())), true
+	case int64:
+		return fsm.Instant(max(0, v)), true
+	case wire.Described:
+		ticks, isLong := v.Value.(int64)
+		if v.Descriptor != wire.Symbol(dateTimeOffsetDescriptor) || !isLong || ticks < 0 || ticks > ticksMax {
+			return 0, false
+		}
+		return fsm.Instant(max(0, ticks-ticksOf1970+TicksPerMillisecond-1) / TicksPerMillisecond), true
+	}
+	return 0, false
+}
 
 // FilterValue converts an encoded value to a value of the rule language. text holds the same bytes; strings
 // are slices of it, so that all properties of a message share one allocation. ok is false for types that rules

@@ -296,3 +296,36 @@ func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.EntityRef)) (s
 	}
 	return s
 }
+
+// TestInstantsAreReadInAllForms checks that moments are read as a timestamp, as milliseconds, and as ticks of .NET, which are
+// rounded up.
+func TestInstantsAreReadInAllForms(t *testing.T) {
+	t.Parallel()
+	offset := func(ticks any) wire.Described {
+		return wire.Described{Descriptor: wire.Symbol(dateTimeOffsetDescriptor), Value: ticks}
+	}
+	for name, c := range map[string]struct {
+		v    any
+		want fsm.Instant
+		ok   bool
+	}{
+		"timestamp":        {time.UnixMilli(7), 7, true},
+		"long":             {int64(7), 7, true},
+		"before 1970":      {time.UnixMilli(-7), 0, true},
+		"ticks":            {offset(Ticks(7)), 7, true},
+		"ticks rounded up": {offset(Ticks(7) + 1), 8, true},
+		"ticks below":      {offset(Ticks(7) - 1), 7, true},
+		"ticks of year 1":  {offset(int64(0)), 0, true},
+		"last tick":        {offset(int64(ticksMax)), 253_402_300_800_000, true},
+		"after the last":   {offset(int64(ticksMax + 1)), 0, false},
+		"negative ticks":   {offset(int64(math.MinInt64)), 0, false},
+		"ticks of text":    {offset("7"), 0, false},
+		"timespan":         {wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: int64(7)}, 0, false},
+		"text":             {"7", 0, false},
+		"nothing":          {nil, 0, false},
+	} {
+		if got, ok := InstantOf(c.v); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v, want %d, %v", name, got, ok, c.want, c.ok)
+		}
+	}
+}
