@@ -21,9 +21,11 @@ func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.P
 
 // partialDelivery is the rest of a delivery whose first frames were sent.
 type partialDelivery struct {
-	rest  []byte // nil if there is none
-	bytes int    // bytes counted in conn.memory
-	lock  fsm.LockID
+	rest    []byte // nil if there is none
+	bytes   int    // bytes counted in conn.memory
+	id      uint32 // delivery-id
+	lock    fsm.LockID
+	aborted bool // the rest is not sent, but a frame that aborts the delivery
 }
 
 // transferHead stores the optional fields of a transfer.
@@ -47,6 +49,9 @@ func (l *outgoingLink) flush() {
 		case len(c.out) >= outBytesHigh:
 			l.waitForOutput()
 			return
+		case l.partial.aborted:
+			l.sendFrames(wire.Transfer{Handle: l.handle, Aborted: true}, nil)
+			l.endPartial()
 		case l.partial.rest != nil:
 			if l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest); l.partial.rest == nil {
 				l.endPartial()
@@ -101,7 +106,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	if !l.presettled {
 		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil, delivered: delivered}
 	}
-	l.partial.lock = q.delivery.Lock
+	l.partial.lock, l.partial.id = q.delivery.Lock, h.id
 	tag := h.tag[:]
 	if q.response == nil && l.receiveAndDelete {
 		tag = tag[:0]

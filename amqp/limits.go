@@ -39,6 +39,7 @@ const (
 
 	deletedCheckEvery            = 250 * time.Millisecond // shortest time between two searches for links of deleted entities
 	successorWithin              = time.Second            // for the entity that has the name of a deleted one
+	endWithin                    = time.Second            // for message sessions to be released before the end of their session is answered
 	openWithin                   = 10 * time.Second       // from accept to open
 	authenticateWithin           = 60 * time.Second       // from accept to the first token or link
 	linklessWithin               = 5 * time.Minute        // without any link; as the cloud does

@@ -304,8 +304,9 @@ func (s *session) detached(d *wire.Detach) {
 		o.unsubscribe(reply)
 		return
 	}
-	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil {
+	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil && !o.sessionFree {
 		o.pendingDetach = reply
+		s.releasing++
 		e.drop()
 		return
 	}

@@ -239,11 +239,22 @@ func (l *outgoingLink) repeatAccept() {
 // heldSession finds the session of a request among those that links of the connection hold: by the name of the
 // session, which the Go client omits when it requests deferred messages, and by the name of the link. ok is
 // false if there is none: then resp is the answer.
+//
+// A link whose session is lost is found by its own name only, and its requests are refused.
 func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
+	held, lost, resp := c.findSession(r, body)
+	if resp.Condition == "" && lost {
+		resp = responseFor(fsm.SessionLockLost)
+	}
+	return held, resp, resp.Condition == ""
+}
+
+// findSession is heldSession, but also returns a session that is lost.
+func (c *conn) findSession(r *request, body wire.Map) (held Session, lost bool, resp response) {
 	name, named := body.Get("session-id").(string)
 	link := r.argument("associated-link-name")
 	if !named && link == "" {
-		return nil, badRequest("The request needs a session-id. Give the id of the session."), false
+		return nil, false, badRequest("The request needs a session-id. Give the id of the session.")
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -254,17 +265,17 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 				continue
 			}
 			if l.name == link {
-				return l.messageSession, response{}, true
+				return l.messageSession, l.sessionLost, response{}
 			}
-			if named && (held == nil || l.messageSession.Until() > held.Until()) { // of two, one was taken over
+			if named && !l.sessionLost && (held == nil || l.messageSession.Until() > held.Until()) { // of two, one was taken over
 				held = l.messageSession
 			}
 		}
 	}
 	if held == nil {
-		return nil, responseFor(fsm.SessionLockLost), false
+		return nil, false, responseFor(fsm.SessionLockLost)
 	}
-	return held, response{}, true
+	return held, false, response{}
 }
 
 // requestedSession returns the name of the session of a request, whether or not a link holds it; false if the
@@ -276,7 +287,7 @@ func (c *conn) requestedSession(r *request, body wire.Map) (name string, one boo
 	if name, one = body.Get("session-id").(string); one {
 		return name, true
 	}
-	if held, _, ok := c.heldSession(r, body); ok { // the Go client sends only the name of its link
+	if held, _, _ := c.findSession(r, body); held != nil { // the Go client sends only the name of its link
 		return held.Name(), true
 	}
 	return "", false
@@ -295,10 +306,18 @@ func (l *outgoingLink) sessionReleased() {
 	defer c.recovered(context.Background())
 	c.mu.Lock()
 	defer c.unlock()
-	if l.pendingDetach != nil && !l.session.ended && c.phase < phaseClosing {
-		c.emit(l.session.channel, l.pendingDetach)
+	l.sessionFree = true
+	if l.pendingDetach == nil {
+		return
+	}
+	s := l.session
+	if c.phase < phaseClosing && (!s.ended || s.endsLater) {
+		c.emit(s.channel, l.pendingDetach)
 	}
 	l.pendingDetach = nil
+	if s.releasing--; s.releasing == 0 {
+		s.finishEnd()
+	}
 }
 
 // renewSessionLock extends the lock of a session.

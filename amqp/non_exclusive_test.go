@@ -33,22 +33,25 @@ func (p *peer) acceptShared(handle uint32, session, token any) (name string, ass
 }
 
 // TestSessionLockIsTakenOver: the reply names the session and the token of its lock, which stays the same when another
-// link takes it over. The link before loses the session, and the link after settles what the other one got.
+// link takes it over. The link before loses the session, and the link after settles what the other one got; so does the link
+// before, which is held until then.
 func TestSessionLockIsTakenOver(t *testing.T) {
 	t.Parallel()
-	h := newShortSessions(t, 2)
+	h := newShortSessions(t, 3)
 	p := managementPeer(t, h, fsm.Manage)
 	name, token := p.acceptShared(2, nil, nil)
 	if name != "red" || token == (wire.UUID{}) {
 		t.Fatalf("session %q, token %v", name, token)
 	}
-	p.credit(2, 0, 1)
-	got := message.UUIDFromToken(fsm.LockToken(expect[*wire.Transfer](p).DeliveryTag))
+	p.credit(2, 0, 2)
+	first := *expect[*wire.Transfer](p).DeliveryID
+	second := expect[*wire.Transfer](p)
+	id, got := *second.DeliveryID, message.UUIDFromToken(fsm.LockToken(second.DeliveryTag))
 	if again, same := p.acceptShared(3, "red", token); again != "red" || same != token {
 		t.Fatalf("taken over: session %q, token %v, want %v", again, same, token)
 	}
-	p.credit(2, 1, 1)
-	p.lostBy(2)
+	p.credit(2, 2, 1)
+	p.complete(first)
 	for i, operation := range []string{getStateOperation, renewSessionOperation, dispositionOperation} {
 		status, condition, _ := p.manage(uint32(i), operation, wire.Map{
 			{Key: "session-id", Value: "red"},
@@ -59,6 +62,9 @@ func TestSessionLockIsTakenOver(t *testing.T) {
 			t.Errorf("%s: status %v condition %v", operation, status, condition)
 		}
 	}
+	p.lostSettlement(id) // it is settled
+	p.credit(2, 2, 1)
+	p.lostBy(2)
 	p.credit(3, 0, 5)
 	expect[*wire.Transfer](p)
 	if counts := h.counts("orders"); counts.Active != 1 || counts.Locked != 1 {

@@ -38,8 +38,11 @@ type outgoingLink struct {
 	cancelAccept    func() // ends AcceptSession; nil before AcceptSession was called
 	messageSession  Session
 	pendingDetach   *wire.Detach // our detach, once the session is released
-	lossTimer       *time.Timer  // asks whether the session lock has ended
+	lossTimer       *time.Timer  // asks whether the session lock has ended, and then ends the hold of the link
 	sessionLost     bool         // it has ended, and the client has not detached yet
+	settling        int          // deliveries whose settlement is not answered
+	lossFlow        bool         // the client sent a flow after the loss, when settling was all that held the link
+	sessionFree     bool         // the session is released
 
 	receiver       Receiver // nil for nodes
 	lock           lockState
@@ -71,6 +74,10 @@ func (l *outgoingLink) ready() {
 // flow handles the receiver's credit (part 2, 2.6.7).
 func (l *outgoingLink) flow(f *wire.Flow) {
 	if l.state != attached && l.state != attaching {
+		return
+	}
+	if l.sessionLost {
+		l.flowAfterLoss(f)
 		return
 	}
 	if f.LinkCredit != nil {
@@ -105,6 +112,9 @@ func (l *outgoingLink) sendQueued() {
 		return
 	}
 	l.flush()
+	if l.sessionLost {
+		return
+	}
 	l.releaseExcess()
 	s, c := l.session, l.session.conn
 	switch {
@@ -165,7 +175,7 @@ func (l *outgoingLink) makeDelayedCalls(round uint64) {
 	c := l.session.conn
 	switch {
 	case l.lockRound != round:
-	case l.state != attached:
+	case l.state != attached || l.sessionLost:
 		l.closeReceiver()
 	case l.cancelling && l.lock == lockWaiting:
 		c.brokerCalls = append(c.brokerCalls, l.receiver.Cancel)
@@ -203,7 +213,7 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 	c.mu.Lock()
 	defer c.unlock()
 	l.lock = lockIdle
-	if l.state != attached || c.phase >= phaseClosing {
+	if l.state != attached || l.sessionLost || c.phase >= phaseClosing {
 		l.release(deliveries)
 		return
 	}
@@ -304,10 +314,18 @@ func (l *outgoingLink) drop() {
 	if l.cancelAccept != nil && l.messageSession == nil {
 		s.conn.brokerCalls = append(s.conn.brokerCalls, l.cancelAccept)
 	}
-	if l.partial.rest != nil && l.receiver != nil {
+	if l.partial.rest != nil && l.receiver != nil && !l.partial.aborted {
 		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
 	}
 	l.endPartial()
+	l.dropQueued()
+	if !l.sessionLost {
+		l.forgetUnsettled()
+	}
+}
+
+// dropQueued releases what is queued, and the receiver.
+func (l *outgoingLink) dropQueued() {
 	l.releaseQueued(l.queue)
 	l.queue = nil
 	if l.lossTimer != nil {
@@ -315,9 +333,6 @@ func (l *outgoingLink) drop() {
 	}
 	if l.receiver != nil && l.lock != lockCalling { // otherwise makeDelayedCalls closes it
 		l.closeReceiver()
-	}
-	if !l.sessionLost {
-		l.forgetUnsettled()
 	}
 }
 

@@ -18,7 +18,10 @@ import (
 type session struct {
 	conn    *conn
 	channel uint16
-	ended   bool // our end is sent, the peer's has not been received
+	ended   bool // our end is sent, the peer's has not been received; or endsLater
+
+	endsLater bool // the peer has ended the session, and our end waits for the answers to its detaches
+	releasing int  // detaches that are answered when a message session is released
 
 	links     map[uint32]endpoint
 	handleMax uint32
@@ -52,6 +55,9 @@ type unsettled struct {
 
 // begin opens a session (part 2, 2.7.2).
 func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
+	if s := c.sessions[channel]; s != nil {
+		s.finishEnd()
+	}
 	switch {
 	case channel > c.channelMax:
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Channel %d is above the channel-max of %d.", channel, c.channelMax)}
@@ -97,12 +103,38 @@ func (c *conn) endSession(channel uint16) *wire.Error {
 	}
 	if !s.ended {
 		s.flushDispositions()
-		c.emit(channel, &wire.End{})
 		s.drop()
+		if s.endsLater = true; s.releasing > 0 { // a client may close its session right after its receivers
+			time.AfterFunc(endWithin, func() {
+				c.mu.Lock()
+				defer c.unlock()
+				s.finishEnd()
+			})
+			return nil
+		}
+		s.finishEnd()
+		return nil
 	}
-	delete(c.sessions, channel)
-	c.endedChannels[channel] = struct{}{}
+	s.forget()
 	return nil
+}
+
+// finishEnd sends our end to a peer that has ended the session, once.
+func (s *session) finishEnd() {
+	if !s.endsLater || s.conn.phase >= phaseClosing {
+		return
+	}
+	s.endsLater = false
+	s.conn.emit(s.channel, &wire.End{})
+	s.forget()
+}
+
+// forget removes a session that both sides have ended. Its channel may have another one already.
+func (s *session) forget() {
+	if s.conn.sessions[s.channel] == s {
+		delete(s.conn.sessions, s.channel)
+		s.conn.endedChannels[s.channel] = struct{}{}
+	}
 }
 
 // session finds the session of a frame. It returns nil without fault for a frame that must be ignored: the

@@ -173,7 +173,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 		return
 	}
 	c := s.conn
-	if mine[0].link.sessionLost {
+	if l := mine[0].link; l.sessionLost && l.state != attached {
 		if !settled {
 			s.refuseLost(ctx, mine)
 		}
@@ -192,6 +192,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 		group.settlements[i].Lock = t.lock
 	}
 	group.spans = c.tracer.startSettle(group.link.path, mine, what.settlement.Verb)
+	group.link.settling += len(mine)
 	c.memory.settlements += len(mine)
 	c.brokerCalls = append(c.brokerCalls, func() {
 		c.config.Broker.Settle(group.link.entity, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
@@ -240,15 +241,22 @@ func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 		c.answerSettle(ctx, g, codes)
 		return
 	}
+	c.mu.Lock()
+	lost := g.link.sessionLost
+	c.mu.Unlock()
+	if lost {
+		c.answerSettle(ctx, g, lostCodes(codes))
+		return
+	}
 	go func() {
 		defer c.recovered(ctx)
 		codes, lost := sessionCodes(ctx, held, codes)
-		c.answerSettle(ctx, g, codes)
-		c.mu.Lock()
-		defer c.unlock()
 		if lost {
-			g.link.loseSession(ctx)
+			c.mu.Lock()
+			g.link.loseSession(ctx) // while the deliveries hold the link
+			c.unlock()
 		}
+		c.answerSettle(ctx, g, codes)
 	}()
 }
 
@@ -262,6 +270,7 @@ func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 	defer c.unlock()
 	c.countSettled(g.settlements, codes)
 	c.memory.settlements -= len(g.deliveries)
+	g.link.settling -= len(g.deliveries)
 	s := g.link.session
 	if g.link.state != attached || s.ended {
 		return
@@ -287,6 +296,7 @@ func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 		}
 		from = to
 	}
+	g.link.settledAfterLoss(ctx)
 }
 
 // refuseAll answers a malformed disposition. The locks remain.

@@ -49,7 +49,7 @@ func amqpFaults() []Fault {
 				"if !r.again.running && time.Now().After(r.again.due) && !FAULT {",
 			},
 		}},
-		// Lets a link without credit stay attached when its session lock has ended.
+		// Lets a link without credit stay attached when its session lock has ended and the client has no message in hand.
 		{Name: "session-loss-is-silent", Package: "amqp", Test: "TestLinkOfALostSessionIsDetached", Patches: []overlay.Patch{
 			{"amqp/session_loss.go", "func (l *outgoingLink) watchSession() {", "func (l *outgoingLink) watchSession() { if FAULT { return }"},
 		}},
