@@ -26,7 +26,7 @@ import (
 // own id.
 func newForwardingCluster(t *testing.T, partitions int) *testCluster {
 	t.Helper()
-	c := newTestCluster(t, 3, partitions)
+	c := newBubbleCluster(t, 3, partitions)
 	for i := range c.configs {
 		c.configs[i].Reread = readWhole
 	}
@@ -129,8 +129,9 @@ func reasons(all []taken) (list []string) {
 	return list
 }
 
-func TestForwardToAnotherPartition(t *testing.T) {
-	t.Parallel()
+func TestForwardToAnotherPartition(t *testing.T) { inBubble(t, forwardToAnotherPartition) }
+
+func forwardToAnotherPartition(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	sink := c.make(fsm.QueueEntity, "sink", nil)
@@ -168,7 +169,10 @@ func TestForwardToAnotherPartition(t *testing.T) {
 // TestMessageIsForwardedFourTimesAtMost forwards a message four times. The fifth queue, which would forward it again, keeps it as a
 // dead letter.
 func TestMessageIsForwardedFourTimesAtMost(t *testing.T) {
-	t.Parallel()
+	inBubble(t, messageIsForwardedFourTimesAtMost)
+}
+
+func messageIsForwardedFourTimesAtMost(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	c.startAll()
 	next := c.make(fsm.QueueEntity, "q6", nil)
@@ -192,7 +196,10 @@ func TestMessageIsForwardedFourTimesAtMost(t *testing.T) {
 }
 
 func TestForwardingCycleDeadLettersAtTheHopLimit(t *testing.T) {
-	t.Parallel()
+	inBubble(t, forwardingCycleDeadLettersAtTheHopLimit)
+}
+
+func forwardingCycleDeadLettersAtTheHopLimit(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	a := c.make(fsm.QueueEntity, "a", nil)
@@ -213,7 +220,10 @@ func TestForwardingCycleDeadLettersAtTheHopLimit(t *testing.T) {
 
 // A queue may forward to itself, as in the service.
 func TestForwardingToItselfDeadLettersAtTheHopLimit(t *testing.T) {
-	t.Parallel()
+	inBubble(t, forwardingToItselfDeadLettersAtTheHopLimit)
+}
+
+func forwardingToItselfDeadLettersAtTheHopLimit(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	a := c.make(fsm.QueueEntity, "a", nil)
@@ -233,8 +243,9 @@ func TestForwardingToItselfDeadLettersAtTheHopLimit(t *testing.T) {
 }
 
 // TestForwardDeadLetters checks that the dead-letter reason of a message is kept, and that its source is added.
-func TestForwardDeadLetters(t *testing.T) {
-	t.Parallel()
+func TestForwardDeadLetters(t *testing.T) { inBubble(t, forwardDeadLetters) }
+
+func forwardDeadLetters(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	morgue := c.make(fsm.QueueEntity, "morgue", nil)
@@ -275,7 +286,10 @@ func TestForwardDeadLetters(t *testing.T) {
 // TestMessageThatItsDestinationRefusesIsDeadLettered checks that a message that its destination refuses goes to the transfer dead-letter queue
 // of its source, with the reason.
 func TestMessageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
-	t.Parallel()
+	inBubble(t, messageThatItsDestinationRefusesIsDeadLettered)
+}
+
+func messageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	c.startAll()
 	large := strings.Repeat("x", 2000)
@@ -316,7 +330,10 @@ func TestMessageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 // TestForwardingFollowsARecreatedDestination checks that a name that was deleted and created again is another entity, and the
 // destination from then on.
 func TestForwardingFollowsARecreatedDestination(t *testing.T) {
-	t.Parallel()
+	inBubble(t, forwardingFollowsARecreatedDestination)
+}
+
+func forwardingFollowsARecreatedDestination(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	sink := c.make(fsm.QueueEntity, "sink", nil)
@@ -344,7 +361,10 @@ func TestForwardingFollowsARecreatedDestination(t *testing.T) {
 // TestForwardingCompletesAnInterruptedCreation checks a destination that only the catalog knows, because its creation was
 // interrupted. Forwarding completes the creation, as a sender does.
 func TestForwardingCompletesAnInterruptedCreation(t *testing.T) {
-	t.Parallel()
+	inBubble(t, forwardingCompletesAnInterruptedCreation)
+}
+
+func forwardingCompletesAnInterruptedCreation(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	sink := c.half(fsm.CreateEntity{Name: "sink", Partition: 1})
@@ -362,47 +382,49 @@ func TestForwardSettingChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]string{"changed": "second", "removed": ""} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newForwardingCluster(t, 2)
-			gate, reached := make(chan struct{}), make(chan struct{})
-			var once atomic.Bool
-			for i := range c.configs {
-				c.configs[i].Reread = func(payload, patches []byte) (fsm.Message, error) {
-					if once.CompareAndSwap(false, true) {
-						close(reached)
+			inBubble(t, func(t *testing.T) {
+				c := newForwardingCluster(t, 2)
+				gate, reached := make(chan struct{}), make(chan struct{})
+				var once atomic.Bool
+				for i := range c.configs {
+					c.configs[i].Reread = func(payload, patches []byte) (fsm.Message, error) {
+						if once.CompareAndSwap(false, true) {
+							close(reached)
+						}
+						<-gate
+						return readWhole(payload, patches)
 					}
-					<-gate
-					return readWhole(payload, patches)
 				}
-			}
-			c.startAll()
-			first, second := c.make(fsm.QueueEntity, "first", nil), c.make(fsm.QueueEntity, "second", nil)
-			source := c.make(fsm.QueueEntity, "source", forwards("first"))
-			sendMessage(t, c.nodes[0], source, "out")
-			<-reached
-			sendMessage(t, c.nodes[1], source, "left")
-			c.change(source, forwards(after))
-			close(gate)
-			if got := c.take(first, 1); len(got) != 1 || got[0].Payload != "out" {
-				t.Errorf("the batch that was out: %+v", got)
-			}
-			where := second
-			if after == "" {
-				where = source
-			}
-			if got := c.take(where, 1); len(got) != 1 || got[0].Payload != "left" {
-				t.Errorf("what was left: %+v", got)
-			}
-			for _, at := range []fsm.EntityRef{first, second, source} {
-				c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
-			}
+				c.startAll()
+				first, second := c.make(fsm.QueueEntity, "first", nil), c.make(fsm.QueueEntity, "second", nil)
+				source := c.make(fsm.QueueEntity, "source", forwards("first"))
+				sendMessage(t, c.nodes[0], source, "out")
+				<-reached
+				sendMessage(t, c.nodes[1], source, "left")
+				c.change(source, forwards(after))
+				close(gate)
+				if got := c.take(first, 1); len(got) != 1 || got[0].Payload != "out" {
+					t.Errorf("the batch that was out: %+v", got)
+				}
+				where := second
+				if after == "" {
+					where = source
+				}
+				if got := c.take(where, 1); len(got) != 1 || got[0].Payload != "left" {
+					t.Errorf("what was left: %+v", got)
+				}
+				for _, at := range []fsm.EntityRef{first, second, source} {
+					c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+				}
+			})
 		})
 	}
 }
 
 // TestForwardThroughATopic forwards through a queue, a topic, a subscription and a queue.
-func TestForwardThroughATopic(t *testing.T) {
-	t.Parallel()
+func TestForwardThroughATopic(t *testing.T) { inBubble(t, forwardThroughATopic) }
+
+func forwardThroughATopic(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	for i := range c.configs {
 		c.configs[i].Reread = func(payload, _ []byte) (fsm.Message, error) {
@@ -500,57 +522,59 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testCluster, int){"killed": (*testCluster).kill, "closed": (*testCluster).stop} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const total = 10_000
-			c, v := newForwardingCluster(t, 2), newReadGate(total/4+batchMessagesMax/2)
-			for i := range c.configs {
-				c.configs[i].Reread = v.of(i)
-			}
-			c.startAll()
-			sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
-			want := c.fillQueue(source, total)
-			c.change(source, forwards("sink"))
-			endWhileOpening := func(id fsm.PartitionID, more int) int {
+			inBubble(t, func(t *testing.T) {
+				const total = 10_000
+				c, v := newForwardingCluster(t, 2), newReadGate(total/4+batchMessagesMax/2)
+				for i := range c.configs {
+					c.configs[i].Reread = v.of(i)
+				}
+				c.startAll()
+				sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
+				want := c.fillQueue(source, total)
+				c.change(source, forwards("sink"))
+				endWhileOpening := func(id fsm.PartitionID, more int) int {
+					<-v.shut
+					dead, ended := c.leader(id), make(chan struct{})
+					dying := c.nodes[dead]
+					go func() {
+						defer close(ended)
+						end(c, dead)
+					}()
+					v.open(more)
+					kit.Eventually(t, "a leader closes", func() bool { return !dying.startTask(func(context.Context) {}) })
+					v.release(dead, true)
+					<-ended
+					v.release(dead, false)
+					return dead
+				}
+				dead := endWhileOpening(source.Partition, total/4)
 				<-v.shut
-				dead, ended := c.leader(id), make(chan struct{})
-				dying := c.nodes[dead]
-				go func() {
-					defer close(ended)
-					end(c, dead)
-				}()
-				v.open(more)
-				kit.Eventually(t, "a leader closes", func() bool { return !dying.startTask(func(context.Context) {}) })
-				v.release(dead, true)
-				<-ended
-				v.release(dead, false)
-				return dead
-			}
-			dead := endWhileOpening(source.Partition, total/4)
-			<-v.shut
-			if n := countMessages(t, c.any(), source).Transfer; n < total/4 {
-				t.Fatalf("only %d messages are left to cross", n)
-			}
-			c.start(dead)
-			c.ready()
-			notify.WakeUp(v.shut)
-			endWhileOpening(sink.Partition, 10*total)
+				if n := countMessages(t, c.any(), source).Transfer; n < total/4 {
+					t.Fatalf("only %d messages are left to cross", n)
+				}
+				c.start(dead)
+				c.ready()
+				notify.WakeUp(v.shut)
+				endWhileOpening(sink.Partition, 10*total)
 
-			c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })
-			got := map[string]int{}
-			for _, m := range c.take(sink, 2*total) {
-				got[m.Payload]++
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%d of %d arrived: %s", len(got), total, diff)
-			}
+				c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+				got := map[string]int{}
+				for _, m := range c.take(sink, 2*total) {
+					got[m.Payload]++
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%d of %d arrived: %s", len(got), total, diff)
+				}
+			})
 		})
 	}
 }
 
 // TestForwardManyMessages checks that a batch costs one entry in the log of its source and one in that of its
 // destination. PEEKLOCK_FORWARD sets how many messages of 1 KiB are forwarded; the test logs how fast.
-func TestForwardManyMessages(t *testing.T) {
-	t.Parallel()
+func TestForwardManyMessages(t *testing.T) { inBubble(t, forwardManyMessages) }
+
+func forwardManyMessages(t *testing.T) {
 	total, err := strconv.Atoi(gocmp.Or(os.Getenv("PEEKLOCK_FORWARD"), "5000"))
 	if err != nil {
 		t.Fatal(err)
@@ -590,7 +614,10 @@ func TestForwardManyMessages(t *testing.T) {
 // forwarded. Each message arrives once.
 func TestForwardWhileLeadershipsMove(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, forwardWhileLeadershipsMove)
+}
+
+func forwardWhileLeadershipsMove(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	const total = 10_000

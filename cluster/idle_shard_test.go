@@ -50,7 +50,10 @@ func fences(node *Node, at fsm.EntityRef) (n int) {
 // TestIdlePartitionedEntitiesDeleteThemselves: a partitioned queue, topic or subscription is deleted when all of its shards are
 // idle, and only then: a message in one shard, or a receiver that waits, keeps all of them.
 func TestIdlePartitionedEntitiesDeleteThemselves(t *testing.T) {
-	t.Parallel()
+	inBubble(t, idlePartitionedEntitiesDeleteThemselves)
+}
+
+func idlePartitionedEntitiesDeleteThemselves(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 4)
 	c.startAll()
 	c.awaitLevel(fsm.FormatLevel)
@@ -111,8 +114,9 @@ func TestIdlePartitionedEntitiesDeleteThemselves(t *testing.T) {
 
 // TestFencesWithoutUseAreLifted: a member fences shards and fails before it deletes the queue. The leaders of their partitions
 // lift the fences; clients that were refused send again, and the receiver that waited gets the messages.
-func TestFencesWithoutUseAreLifted(t *testing.T) {
-	t.Parallel()
+func TestFencesWithoutUseAreLifted(t *testing.T) { inBubble(t, fencesWithoutUseAreLifted) }
+
+func fencesWithoutUseAreLifted(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 3)
 	c.startAll()
 	c.awaitLevel(fsm.FormatLevel)
@@ -172,7 +176,10 @@ func TestFencesWithoutUseAreLifted(t *testing.T) {
 // TestNextLeaderCompletesTheDeletionOfIdleShards: the leader of the first shard deletes it and fails. Its successor finds the
 // tombstone and has the others dropped.
 func TestNextLeaderCompletesTheDeletionOfIdleShards(t *testing.T) {
-	t.Parallel()
+	inBubble(t, nextLeaderCompletesTheDeletionOfIdleShards)
+}
+
+func nextLeaderCompletesTheDeletionOfIdleShards(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 3)
 	c.startAll()
 	c.awaitLevel(fsm.FormatLevel)
@@ -194,7 +201,10 @@ func TestNextLeaderCompletesTheDeletionOfIdleShards(t *testing.T) {
 // is deleted, and nothing that was sent to it was accepted; or it lives, and holds what was accepted.
 func TestSendsRaceWithTheDeletionOfIdleShards(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, sendsRaceWithTheDeletionOfIdleShards)
+}
+
+func sendsRaceWithTheDeletionOfIdleShards(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 4)
 	c.startAll()
 	c.awaitLevel(fsm.FormatLevel)

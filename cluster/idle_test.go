@@ -14,7 +14,10 @@ import (
 // (docs/requirements.md#e7), and that a queue that was used stays (docs/requirements.md#e8).
 func TestIdleQueueDeletesItself(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, idleQueueDeletesItself)
+}
+
+func idleQueueDeletesItself(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
@@ -59,7 +62,10 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 // learns of it: the next leader finds the tombstone.
 func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, nextLeaderRemovesAnIdleQueue)
+}
+
+func nextLeaderRemovesAnIdleQueue(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
@@ -77,7 +83,10 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 
 // TestDeletionOfAnIdleQueueCompletesFromEveryState checks that a deletion completes from every state that it had reached.
 func TestDeletionOfAnIdleQueueCompletesFromEveryState(t *testing.T) {
-	t.Parallel()
+	inBubble(t, deletionOfAnIdleQueueCompletesFromEveryState)
+}
+
+func deletionOfAnIdleQueueCompletesFromEveryState(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
@@ -97,7 +106,10 @@ func TestDeletionOfAnIdleQueueCompletesFromEveryState(t *testing.T) {
 // TestPeeksAndWaitingReceiversKeepAQueue checks that peeks and waiting receivers, which write nothing into the
 // log, count as uses (docs/requirements.md#e8).
 func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
-	t.Parallel()
+	inBubble(t, peeksAndWaitingReceiversKeepAQueue)
+}
+
+func peeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	forever := func(*fsm.EntitySettings) {}
@@ -156,7 +168,10 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 // TestIdleDeletionOfATopicTakesItsSubscriptions checks that idle deletion of one entity leaves the others alone, but that a
 // topic takes its subscriptions with it (docs/requirements.md#e7, #e8).
 func TestIdleDeletionOfATopicTakesItsSubscriptions(t *testing.T) {
-	t.Parallel()
+	inBubble(t, idleDeletionOfATopicTakesItsSubscriptions)
+}
+
+func idleDeletionOfATopicTakesItsSubscriptions(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
@@ -194,8 +209,9 @@ func TestIdleDeletionOfATopicTakesItsSubscriptions(t *testing.T) {
 
 // TestNextLeaderRemovesAnIdleTopic checks a topic that deletes itself and whose leader dies before the catalog
 // learns of it: the next leader finds the tombstone, and the subscriptions are removed from the catalog too.
-func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
-	t.Parallel()
+func TestNextLeaderRemovesAnIdleTopic(t *testing.T) { inBubble(t, nextLeaderRemovesAnIdleTopic) }
+
+func nextLeaderRemovesAnIdleTopic(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
@@ -219,8 +235,9 @@ func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 
 // TestIdleDestinationDeletesItself checks a queue to which a subscription leads, such as the one of a process that has ended:
 // it is idle while no message comes, and the subscription, which is never idle while it forwards, stays.
-func TestIdleDestinationDeletesItself(t *testing.T) {
-	t.Parallel()
+func TestIdleDestinationDeletesItself(t *testing.T) { inBubble(t, idleDestinationDeletesItself) }
+
+func idleDestinationDeletesItself(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	for i := range c.configs {
 		c.configs[i].Reread = readWhole
@@ -246,7 +263,10 @@ func TestIdleDestinationDeletesItself(t *testing.T) {
 // TestSendWhileAnIdleQueueIsRemovedIsRefused: the tombstone of an idle queue is gone, and a sender still finds the queue in the
 // catalog, as one does whose look-up was before the removal began. The send is refused: it would be confirmed, and dropped with the queue.
 func TestSendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
-	t.Parallel()
+	inBubble(t, sendWhileAnIdleQueueIsRemovedIsRefused)
+}
+
+func sendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
@@ -274,7 +294,10 @@ func TestSendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
 // TestTimeThatPassedInAnOutageIsRepeated: a leader dies before time passes, so its successor counts that as an outage, in which
 // nothing is idle. Tests of idleness do not depend on who leads: pass repeats it.
 func TestTimeThatPassedInAnOutageIsRepeated(t *testing.T) {
-	t.Parallel()
+	inBubble(t, timeThatPassedInAnOutageIsRepeated)
+}
+
+func timeThatPassedInAnOutageIsRepeated(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	idle := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })

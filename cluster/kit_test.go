@@ -291,7 +291,7 @@ func (c *testClock) in(d time.Duration) fsm.Instant { return fsm.Instant(c.now()
 // newTimedCluster starts a cluster whose queues use a clock that the test can advance.
 func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *testClock) {
 	t.Helper()
-	c, clock := newTestCluster(t, members, partitions), &testClock{start: time.Now()}
+	c, clock := newBubbleCluster(t, members, partitions), &testClock{start: time.Now()}
 	for i := range c.configs {
 		c.configs[i].Now, c.configs[i].Monotonic = clock.now, clock.monotonic
 	}

@@ -52,7 +52,10 @@ func ruleSecrets(rules []fsm.AccessRule) string {
 // look-ups by name and forwarding stay within the namespace.
 func TestNamespacesDoNotSeeEachOther(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, namespacesDoNotSeeEachOther)
+}
+
+func namespacesDoNotSeeEachOther(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	shop := c.makeNamespace("Shop", fsm.NamespaceSettings{Hosts: []string{"queues.shop.example"}})

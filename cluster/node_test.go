@@ -144,8 +144,9 @@ func interruptedCreationIsFinished(t *testing.T) {
 	}
 }
 
-func TestInterruptedDeletionIsFinished(t *testing.T) {
-	t.Parallel()
+func TestInterruptedDeletionIsFinished(t *testing.T) { inBubble(t, interruptedDeletionIsFinished) }
+
+func interruptedDeletionIsFinished(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "half")

@@ -13,7 +13,10 @@ import (
 )
 
 func TestDeadLettersArePurgedAndRedriven(t *testing.T) {
-	t.Parallel()
+	inBubble(t, deadLettersArePurgedAndRedriven)
+}
+
+func deadLettersArePurgedAndRedriven(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
 	at := c.create("orders", func(*fsm.EntitySettings) {})
@@ -118,45 +121,46 @@ func TestPurgeOfASessionLeavesTheOthers(t *testing.T) {
 		"queue": withSessions, "partitioned queue": both(partitioned, withSessions),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, clock := newTimedCluster(t, 3, 4)
-			c.startAll()
-			at := c.make(fsm.QueueEntity, "orders", partitions)
-			near, far := c.nodes[0], c.nodes[1]
-			for _, session := range []string{"red", "blue"} {
-				mustSend(t, near, at, inSession(session, "1", "2", "3")...)
-			}
-			s := acceptNamed(t, near, at, "red")
-			locked := lockMessages(s.Receiver, 1, time.Minute).deliveries
-			if len(locked) != 1 {
-				t.Fatalf("%d locked", len(locked))
-			}
-			border := clock.in(time.Second)
-			c.pass(clock, 2*time.Second)
-			mustSend(t, near, at, inSession("red", "late")...)
-			purged := func(session string, before fsm.Instant, most, want int) {
-				t.Helper()
-				if n, err := far.Router().PurgeSession(t.Context(), at, session, before, most); n != want || err != nil {
-					t.Errorf("purged %d of %s, %v, want %d", n, session, err, want)
+			inBubble(t, func(t *testing.T) {
+				c, clock := newTimedCluster(t, 3, 4)
+				c.startAll()
+				at := c.make(fsm.QueueEntity, "orders", partitions)
+				near, far := c.nodes[0], c.nodes[1]
+				for _, session := range []string{"red", "blue"} {
+					mustSend(t, near, at, inSession(session, "1", "2", "3")...)
 				}
-			}
-			purged("red", border, 1, 1)
-			purged("red", border, 1000, 1) // neither the locked message nor the late one
-			purged("red", border, 1000, 0)
-			purged("green", 0, 1000, 0)
-			if code := settleMessage(t, near, at, locked[0].Lock, fsm.Complete); code != fsm.OK {
-				t.Errorf("complete what was locked: %v", code)
-			}
-			left := lockMessages(s.Receiver, 10, time.Minute).deliveries
-			if diff := cmp.Diff([]string{"late"}, payloads(left)); diff != "" || left[0].FailedDeliveries != 0 {
-				t.Errorf("left in red %s, %d attempts", diff, left[0].FailedDeliveries)
-			}
-			purged("blue", 0, 2, 2) // a session that is not locked
-			blue := acceptNamed(t, near, at, "blue")
-			defer blue.Close()
-			if diff := cmp.Diff([]string{"3"}, payloads(lockMessages(blue.Receiver, 10, time.Minute).deliveries)); diff != "" {
-				t.Errorf("left in blue %s", diff)
-			}
+				s := acceptNamed(t, near, at, "red")
+				locked := lockMessages(s.Receiver, 1, time.Minute).deliveries
+				if len(locked) != 1 {
+					t.Fatalf("%d locked", len(locked))
+				}
+				border := clock.in(time.Second)
+				c.pass(clock, 2*time.Second)
+				mustSend(t, near, at, inSession("red", "late")...)
+				purged := func(session string, before fsm.Instant, most, want int) {
+					t.Helper()
+					if n, err := far.Router().PurgeSession(t.Context(), at, session, before, most); n != want || err != nil {
+						t.Errorf("purged %d of %s, %v, want %d", n, session, err, want)
+					}
+				}
+				purged("red", border, 1, 1)
+				purged("red", border, 1000, 1) // neither the locked message nor the late one
+				purged("red", border, 1000, 0)
+				purged("green", 0, 1000, 0)
+				if code := settleMessage(t, near, at, locked[0].Lock, fsm.Complete); code != fsm.OK {
+					t.Errorf("complete what was locked: %v", code)
+				}
+				left := lockMessages(s.Receiver, 10, time.Minute).deliveries
+				if diff := cmp.Diff([]string{"late"}, payloads(left)); diff != "" || left[0].FailedDeliveries != 0 {
+					t.Errorf("left in red %s, %d attempts", diff, left[0].FailedDeliveries)
+				}
+				purged("blue", 0, 2, 2) // a session that is not locked
+				blue := acceptNamed(t, near, at, "blue")
+				defer blue.Close()
+				if diff := cmp.Diff([]string{"3"}, payloads(lockMessages(blue.Receiver, 10, time.Minute).deliveries)); diff != "" {
+					t.Errorf("left in blue %s", diff)
+				}
+			})
 		})
 	}
 }

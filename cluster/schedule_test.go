@@ -13,7 +13,10 @@ import (
 // TestScheduleAndCancelOverALeaderChange schedules messages through one member and cancels some through
 // another; the rest become active under the next leader, once.
 func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
-	t.Parallel()
+	inBubble(t, scheduleAndCancelOverALeaderChange)
+}
+
+func scheduleAndCancelOverALeaderChange(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("orders", func(s *fsm.EntitySettings) { s.RequiresDuplicateDetection = true })
@@ -90,7 +93,10 @@ func cancelInAPartitionedQueueIsAllOrNoneInEachShard(t *testing.T) {
 // TestScheduledMessageWakesAReceiver checks that a waiting receiver gets a scheduled message on time: at light
 // load within 100 ms of the leader's clock (4 to 11 ms measured). The limit here allows for a busy machine.
 func TestScheduledMessageWakesAReceiver(t *testing.T) {
-	t.Parallel()
+	inBubble(t, scheduledMessageWakesAReceiver)
+}
+
+func scheduledMessageWakesAReceiver(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("orders", func(*fsm.EntitySettings) {})

@@ -116,7 +116,10 @@ func receiverOfAnySessionGetsTheOldest(t *testing.T) {
 // TestExpiredSessionLockFreesTheSession checks that the lock of a session expires: the holder gets an error, its messages
 // count a failed delivery, and a waiting receiver gets the session.
 func TestExpiredSessionLockFreesTheSession(t *testing.T) {
-	t.Parallel()
+	inBubble(t, expiredSessionLockFreesTheSession)
+}
+
+func expiredSessionLockFreesTheSession(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("orders", withSessions)

@@ -182,7 +182,10 @@ func codeOfError(err error) (code fsm.Code) {
 // TestMessagesAreForwardedOnceFromEveryShard: messages are forwarded from every shard, and to the shard of their key; each
 // arrives once, while members die.
 func TestMessagesAreForwardedOnceFromEveryShard(t *testing.T) {
-	t.Parallel()
+	inBubble(t, messagesAreForwardedOnceFromEveryShard)
+}
+
+func messagesAreForwardedOnceFromEveryShard(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	c.startAll()
 	const total = 3000
@@ -223,7 +226,10 @@ func TestMessagesAreForwardedOnceFromEveryShard(t *testing.T) {
 // TestTransactionOfAPartitionedEntityIsInOneShard: a transaction is in one shard: that of the message it settles. Its sends go
 // to the same partition, or to another one if their key requires it.
 func TestTransactionOfAPartitionedEntityIsInOneShard(t *testing.T) {
-	t.Parallel()
+	inBubble(t, transactionOfAPartitionedEntityIsInOneShard)
+}
+
+func transactionOfAPartitionedEntityIsInOneShard(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	for i := range c.configs {
 		c.configs[i].Reread = func(payload, _ []byte) (fsm.Message, error) {
@@ -281,7 +287,10 @@ func TestTransactionOfAPartitionedEntityIsInOneShard(t *testing.T) {
 // TestInterruptedChangesOfAPartitionedEntityAreCompleted: the next request that needs a partly created entity completes it, shard by
 // shard; the catalog's leader completes an interrupted deletion.
 func TestInterruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
-	t.Parallel()
+	inBubble(t, interruptedChangesOfAPartitionedEntityAreCompleted)
+}
+
+func interruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 3)
 	c.startAll()
 	settings := testSettings

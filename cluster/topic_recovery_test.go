@@ -70,7 +70,10 @@ func interruptedCreationOfATopicIsFinished(t *testing.T) {
 // TestInterruptedDeletionOfATopicIsFinished checks that an interrupted deletion completes, and that late sends have no
 // effect.
 func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
-	t.Parallel()
+	inBubble(t, interruptedDeletionOfATopicIsFinished)
+}
+
+func interruptedDeletionOfATopicIsFinished(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	topic, sub, other := c.make(fsm.TopicEntity, "t", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/other", nil)

@@ -20,8 +20,9 @@ func transacted(node *Node, tx fsm.Transaction) fsm.Code {
 
 // TestTransactionThroughAnyMember runs a transaction through any member that moves a message from one queue to
 // two others, one of them in another partition, and completes their creation if that was interrupted.
-func TestTransactionThroughAnyMember(t *testing.T) {
-	t.Parallel()
+func TestTransactionThroughAnyMember(t *testing.T) { inBubble(t, transactionThroughAnyMember) }
+
+func transactionThroughAnyMember(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	in := c.make(fsm.QueueEntity, "in", nil)
@@ -65,7 +66,10 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 // TestTransactionSchedulesAcrossPartitions: a message that a transaction schedules for a queue of another
 // partition arrives when its time has come, and not before.
 func TestTransactionSchedulesAcrossPartitions(t *testing.T) {
-	t.Parallel()
+	inBubble(t, transactionSchedulesAcrossPartitions)
+}
+
+func transactionSchedulesAcrossPartitions(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	in := c.make(fsm.QueueEntity, "in", nil)
@@ -88,8 +92,9 @@ func TestTransactionSchedulesAcrossPartitions(t *testing.T) {
 
 // TestTransferDeadLettersOfATopic checks that messages that a transaction sends through a topic and that their
 // destination refuses are received from the topic's transfer dead-letter queue, and from no other.
-func TestTransferDeadLettersOfATopic(t *testing.T) {
-	t.Parallel()
+func TestTransferDeadLettersOfATopic(t *testing.T) { inBubble(t, transferDeadLettersOfATopic) }
+
+func transferDeadLettersOfATopic(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "topic", nil)
@@ -121,7 +126,10 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 // complete or absent, and of two that settle the same message one is absent.
 func TestTransactionsWhileLeadersDie(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, transactionsWhileLeadersDie)
+}
+
+func transactionsWhileLeadersDie(t *testing.T) {
 	const rounds, messages = 8, 25
 	c := newForwardingCluster(t, 2)
 	c.startAll()
@@ -199,7 +207,10 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 // TestTransactionSchedulesUnderRealNumbers: messages that a transaction schedules have the numbers that were reserved for
 // them, in whatever partition their queue is, and can be cancelled by them.
 func TestTransactionSchedulesUnderRealNumbers(t *testing.T) {
-	t.Parallel()
+	inBubble(t, transactionSchedulesUnderRealNumbers)
+}
+
+func transactionSchedulesUnderRealNumbers(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	node := c.nodes[0]
