@@ -95,8 +95,11 @@ func lockSome(t *testing.T, node *Node, at fsm.EntityRef, n int) {
 // three partitions do that at the same time.
 func TestDivergedReplicasAreHalted(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+	inBubble(t, divergedReplicasAreHalted)
+}
+
+func divergedReplicasAreHalted(t *testing.T) {
+	c := newBubbleCluster(t, 3, 3)
 	for i := range c.configs { // leaders that keep their leadership on a busy machine
 		raft := &c.configs[i].Timing.Raft
 		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second

@@ -23,7 +23,7 @@ import (
 // newGrowingCluster starts a number of initial members; further members are started later.
 func newGrowingCluster(t *testing.T, founders, members, partitions int) *testCluster {
 	t.Helper()
-	c := newTestCluster(t, members, partitions)
+	c := newBubbleCluster(t, members, partitions)
 	for i := range c.configs {
 		c.configs[i].Expect = founders
 		c.configs[i].Timing.Rejoin = 50 * time.Millisecond // later members are found soon
@@ -266,8 +266,9 @@ func isReplicaRemoved(t *testing.T, node *Node, id fsm.PartitionID, number uint3
 
 // TestClientsNoticeNoMove moves a partition off two of its members, the leader first, to two new ones and back,
 // while every member uses it. No client sees an error.
-func TestClientsNoticeNoMove(t *testing.T) {
-	t.Parallel()
+func TestClientsNoticeNoMove(t *testing.T) { inBubble(t, clientsNoticeNoMove) }
+
+func clientsNoticeNoMove(t *testing.T) {
 	c := newGrowingCluster(t, 3, 5, 1)
 	c.startMore(3)
 	c.startMore(4)
@@ -310,8 +311,9 @@ func TestClientsNoticeNoMove(t *testing.T) {
 
 // TestClusterGrowsAndShrinks grows a cluster in use from three members to five and shrinks it to three again. A
 // removed member holds nothing, stops, and does not come back.
-func TestClusterGrowsAndShrinks(t *testing.T) {
-	t.Parallel()
+func TestClusterGrowsAndShrinks(t *testing.T) { inBubble(t, clusterGrowsAndShrinks) }
+
+func clusterGrowsAndShrinks(t *testing.T) {
 	c := newGrowingCluster(t, 3, 5, 4)
 	operator := c.nodes[0].Operator()
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
@@ -361,7 +363,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 			t.Errorf("member %d still has %v, %v", i, have, err)
 		}
 		c.stop(i)
-		if _, err := Open(t.Context(), c.configs[i]); !errors.Is(err, datadir.ErrRemoved) {
+		if _, err := c.open(i); !errors.Is(err, datadir.ErrRemoved) {
 			t.Errorf("it comes back: %v", err)
 		}
 	}
@@ -378,8 +380,9 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 
 // TestRemovedMemberIsEmpty checks that a member that the catalog has already dropped reports its removal only
 // when it has removed its replicas.
-func TestRemovedMemberIsEmpty(t *testing.T) {
-	t.Parallel()
+func TestRemovedMemberIsEmpty(t *testing.T) { inBubble(t, removedMemberIsEmpty) }
+
+func removedMemberIsEmpty(t *testing.T) {
 	c := newGrowingCluster(t, 3, 4, 1)
 	id := c.startMore(3)
 	node := c.nodes[3]
@@ -417,7 +420,10 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 // others and votes nowhere, and that another has its vote in the catalog.
 func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, memberRemovedWhileDownLearnsIt)
+}
+
+func memberRemovedWhileDownLearnsIt(t *testing.T) {
 	c := newGrowingCluster(t, 3, 4, 2)
 	queue := createQueue(t, c.nodes[0], "q")
 	dead, fresh := c.nodes[2].self, c.startMore(3)
@@ -450,15 +456,16 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 		t.Fatal("it does not learn that it was removed")
 	}
 	c.stop(2)
-	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, datadir.ErrRemoved) {
+	if _, err := c.open(2); !errors.Is(err, datadir.ErrRemoved) {
 		t.Errorf("it comes back: %v", err)
 	}
 }
 
 // TestMoveSurvivesItsLeader kills the leader that moves a partition; the next one continues from the state of
 // the group.
-func TestMoveSurvivesItsLeader(t *testing.T) {
-	t.Parallel()
+func TestMoveSurvivesItsLeader(t *testing.T) { inBubble(t, moveSurvivesItsLeader) }
+
+func moveSurvivesItsLeader(t *testing.T) {
 	c := newGrowingCluster(t, 3, 4, 1)
 	c.startMore(3)
 	queue := createQueue(t, c.nodes[0], "q")
@@ -499,7 +506,10 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 // replica is half copied, and that what the member had is removed when it comes back.
 func TestMoveIsCancelled(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, moveIsCancelled)
+}
+
+func moveIsCancelled(t *testing.T) {
 	c := newGrowingCluster(t, 3, 4, 1)
 	fresh := c.startMore(3)
 	operator := c.nodes[0].Operator()
@@ -638,8 +648,11 @@ func drainMovesLeadershipsAway(t *testing.T) {
 // TestGrowAddsPartitions checks that new partitions are formed and used, and that old ones stay where they are.
 func TestGrowAddsPartitions(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, growAddsPartitions)
+}
+
+func growAddsPartitions(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	before := createQueue(t, c.nodes[0], "before")
 	n, err := c.nodes[1].Operator().Grow(t.Context(), 2)
@@ -665,8 +678,11 @@ func TestGrowAddsPartitions(t *testing.T) {
 // TestZoneAndWeightAreRecordedAtTheStart checks that zone and weight are recorded at the start and that every member sees them.
 func TestZoneAndWeightAreRecordedAtTheStart(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 2, 1)
+	inBubble(t, zoneAndWeightAreRecordedAtTheStart)
+}
+
+func zoneAndWeightAreRecordedAtTheStart(t *testing.T) {
+	c := newBubbleCluster(t, 2, 1)
 	c.configs[0].Zone, c.configs[1].Zone, c.configs[1].Weight = "a", "b", 30
 	c.startAll()
 	for i, want := range []fsm.Member{

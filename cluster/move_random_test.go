@@ -22,12 +22,15 @@ import (
 // PEEKLOCK_MOVES sets the number of events.
 func TestRandomMovesWithFailures(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, randomMovesWithFailures)
+}
+
+func randomMovesWithFailures(t *testing.T) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PEEKLOCK_MOVES"), "20"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed := rand.Uint64()
 	if text := os.Getenv("PEEKLOCK_SEED"); text != "" {
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)

@@ -55,7 +55,10 @@ func bootstrapSpreadsOverZones(t *testing.T) {
 // without an operator.
 func TestRebalanceFillsNewMembers(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, rebalanceFillsNewMembers)
+}
+
+func rebalanceFillsNewMembers(t *testing.T) {
 	c := newGrowingClusterOf(t, 3, 5, 8, func(config *Config) { config.Rebalance = true })
 	at := createQueue(t, c.nodes[0], "orders")
 	x := c.traffic(c.nodes[:2], at)
@@ -85,7 +88,7 @@ func (c *testCluster) setDeadSince(longer time.Duration) {
 // newGrowingClusterOf is newGrowingCluster with changed configurations.
 func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change func(*Config)) *testCluster {
 	t.Helper()
-	c := newTestCluster(t, members, partitions)
+	c := newBubbleCluster(t, members, partitions)
 	for i := range c.configs {
 		c.configs[i].Expect = founders
 		c.configs[i].Timing.Rejoin = 50 * time.Millisecond
@@ -102,7 +105,10 @@ func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change
 // removes its former replicas and gets its share again.
 func TestDeadMemberIsReplaced(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, deadMemberIsReplaced)
+}
+
+func deadMemberIsReplaced(t *testing.T) {
 	c := newGrowingClusterOf(t, 4, 4, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
 	at := createQueue(t, c.nodes[0], "orders")
 	for i := range 50 {
@@ -139,7 +145,10 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 // three is, which no member can replace.
 func TestOutageStartsNoMoves(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, outageStartsNoMoves)
+}
+
+func outageStartsNoMoves(t *testing.T) {
 	for _, x := range []struct{ members, down int }{{5, 2}, {3, 1}} {
 		c := newGrowingClusterOf(t, x.members, x.members, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
 		before := slices.Clone(*c.nodes[x.members-1].partitions.Load())
@@ -165,7 +174,10 @@ func TestOutageStartsNoMoves(t *testing.T) {
 // catalog is away for long, so that the catalog survives the loss of another.
 func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, lostCatalogVoteIsReplaced)
+}
+
+func lostCatalogVoteIsReplaced(t *testing.T) {
 	c := newGrowingClusterOf(t, 3, 5, 1, func(config *Config) { config.ReplaceAfter = time.Hour })
 	c.startMore(3)
 	c.startMore(4)

@@ -72,30 +72,31 @@ func TestMembersRemovedAtOnceKeepTheQuorum(t *testing.T) {
 		"five to three": {5, 6, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newGrowingCluster(t, test.members, test.members, test.partitions)
-			x := c.traffic(c.nodes[:1], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
-			var leaving []int
-			for i := test.staying; i < test.members; i++ {
-				leaving = append(leaving, i)
-			}
-			took := c.removeAtOnce(leaving...)
-			parts := c.settled()
-			c.clean(parts)
-			x.stop()
-			for _, part := range parts {
-				if len(part.Replicas) != min(3, test.staying) {
-					t.Errorf("partition %d has the replicas %v", part.ID, part.Replicas)
+			inBubble(t, func(t *testing.T) {
+				c := newGrowingCluster(t, test.members, test.members, test.partitions)
+				x := c.traffic(c.nodes[:1], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
+				var leaving []int
+				for i := test.staying; i < test.members; i++ {
+					leaving = append(leaving, i)
 				}
-			}
-			members, err := c.nodes[0].Operator().Members(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := len(slices.DeleteFunc(members, func(m fsm.Member) bool { return m.Removed })); n != test.staying {
-				t.Errorf("%d members are left", n)
-			}
-			t.Logf("took %s", took.Round(time.Millisecond))
+				took := c.removeAtOnce(leaving...)
+				parts := c.settled()
+				c.clean(parts)
+				x.stop()
+				for _, part := range parts {
+					if len(part.Replicas) != min(3, test.staying) {
+						t.Errorf("partition %d has the replicas %v", part.ID, part.Replicas)
+					}
+				}
+				members, err := c.nodes[0].Operator().Members(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(slices.DeleteFunc(members, func(m fsm.Member) bool { return m.Removed })); n != test.staying {
+					t.Errorf("%d members are left", n)
+				}
+				t.Logf("took %s", took.Round(time.Millisecond))
+			})
 		})
 	}
 }
@@ -103,7 +104,10 @@ func TestMembersRemovedAtOnceKeepTheQuorum(t *testing.T) {
 // TestRemovedMemberServesWhileItIsNeeded checks that the process of a removed member runs while the catalog has no
 // quorum without it, and ends when the catalog has released it.
 func TestRemovedMemberServesWhileItIsNeeded(t *testing.T) {
-	t.Parallel()
+	inBubble(t, removedMemberServesWhileItIsNeeded)
+}
+
+func removedMemberServesWhileItIsNeeded(t *testing.T) {
 	c := newGrowingCluster(t, 3, 3, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
@@ -144,7 +148,10 @@ func TestRemovedMemberServesWhileItIsNeeded(t *testing.T) {
 // removal can be completed or given up.
 func TestInterruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
+	inBubble(t, interruptedRemovalIsShownAndDoesNotStopRebalancing)
+}
+
+func interruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 	c := newGrowingClusterOf(t, 3, 4, 8, func(config *Config) { config.Rebalance = true })
 	at := createQueue(t, c.nodes[0], "orders")
 	x := c.traffic(c.nodes[:1], at)

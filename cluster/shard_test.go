@@ -274,8 +274,11 @@ func receiverGetsMessagesFromAllShards(t *testing.T) {
 // TestPartitionedReceiveAndDeleteLosesNothing when the link ends.
 func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, partitionedReceiveAndDeleteLosesNothing)
+}
+
+func partitionedReceiveAndDeleteLosesNothing(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	want := map[string]int{}
@@ -352,8 +355,11 @@ func partitionedWithoutALeader(t *testing.T) {
 // sends to them.
 func TestShardWithoutALeaderDelaysNoOther(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+	inBubble(t, shardWithoutALeaderDelaysNoOther)
+}
+
+func shardWithoutALeaderDelaysNoOther(t *testing.T) {
+	c := newBubbleCluster(t, 3, 3)
 	for i := range c.configs {
 		c.configs[i].Replication = 1 // each partition on one member
 	}

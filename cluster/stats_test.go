@@ -120,8 +120,11 @@ func shardsSeen(c *testCluster, e *fsm.Entity) int {
 // are counted too.
 func TestRequestStatsCountRetries(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, requestStatsCountRetries)
+}
+
+func requestStatsCountRetries(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	for i := range c.configs {
 		c.configs[i].Timing.Retry = 5 * time.Second // the duration of the send below
 	}
