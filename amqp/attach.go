@@ -150,7 +150,7 @@ func echoOutcome(state any) any {
 func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
 	l := e.base()
-	place, via, cause := c.entitiesOf(ctx, l)
+	place, via, cause := l.entitiesOf(ctx)
 	c.mu.Lock()
 	defer c.unlock()
 	defer func() { //nolint:contextcheck // the deletion must not end with the connection
@@ -178,16 +178,17 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 }
 
 // entitiesOf finds the entity of a link, or creates it if it is temporary, and the entity through which the link sends.
-func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal.Cause) {
+func (l *link) entitiesOf(ctx context.Context) (place, via fsm.EntityRef, cause refusal.Cause) {
+	c := l.session.conn
 	var err error
 	switch {
 	case l.kind == subscriptionNode:
-		return place, via, c.findSubscription(ctx, l)
+		return place, via, l.findSubscription(ctx)
 	case l.subscription != nil:
-		place, cause = c.subscribe(ctx, l)
+		place, cause = l.subscribe(ctx)
 		return place, via, cause
 	case l.temporary:
-		if place, err = c.createTemporary(ctx, l); err != nil {
+		if place, err = l.createTemporary(ctx); err != nil {
 			cause = creationRefusal(err, l.path)
 		}
 		return place, via, cause

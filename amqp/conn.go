@@ -97,22 +97,20 @@ type conn struct {
 	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never
 	channelMax      uint16        // highest channel that either side may use
 
-	readPaused       bool // the reader waits in readAllowed or waitForWork
-	inFlightBytes    int  // bytes received and not yet stored
-	partialBytes     int  // bytes of deliveries received in part
-	queuedBytes      int  // bytes of payloads that are locked and not sent yet
-	links            int
-	linksPeak        int // most links at a time; written by the reader only
-	attaches         int // links that the peer has begun; used by the reader only
-	temporaries      int // links that create, or have created, a temporary entity
-	requests         int // requests to nodes in progress
-	unpaidFrameUnits int // units of frames that were not charged as work yet; negative: entitlement of deliveries
-	dueWork          int // units of frames and sends that the reader has to wait for; used by the reader only
-	unpaidBytes      int // bytes of responses that were not charged as work yet; negative: charged in advance
-	memory           memory
-	stats            connStats
-	scratch          []byte // one encoded delivery at a time
-	scratchHead      transferHead
+	readPaused    bool // the reader waits in readAllowed or waitForWork
+	inFlightBytes int  // bytes received and not yet stored
+	partialBytes  int  // bytes of deliveries received in part
+	queuedBytes   int  // bytes of payloads that are locked and not sent yet
+	links         int
+	linksPeak     int // most links at a time; written by the reader only
+	attaches      int // links that the peer has begun; used by the reader only
+	temporaries   int // links that create, or have created, a temporary entity
+	requests      int // requests to nodes in progress
+	costs         costs
+	memory        memory
+	stats         connStats
+	scratch       []byte // one encoded delivery at a time
+	scratchHead   transferHead
 }
 
 func newConn(config *Config, peer net.Conn) *conn {

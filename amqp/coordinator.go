@@ -37,25 +37,25 @@ func (o *owner) Recovered(ctx context.Context) {
 // Committed counts what a transaction has settled. mu is held.
 func (o *owner) Committed(work *fsm.Transaction) { (*conn)(o).countCommitted(work) }
 
-// handleCommand handles one command to the coordinator.
-func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
+// command handles a delivery to the coordinator.
+func (a *incomingDelivery) command(ctx context.Context) {
 	command, err := transaction.ParseCommand(a.payload)
 	switch command := command.(type) {
 	case *wire.Declare:
 		a.payload = nil
-		c.finishSend(ctx, a, c.declareFor(a, command))
+		a.finish(ctx, a.declare(command))
 	case *wire.Discharge:
 		id, waiting := transaction.IDOf(command.TxnID), *a
 		waiting.payload = nil
-		c.transactions.Discharge(ctx, id, command.Fail, func(cause refusal.Cause) { c.finishSend(ctx, &waiting, cause) })
+		a.link.session.conn.transactions.Discharge(ctx, id, command.Fail, func(cause refusal.Cause) { waiting.finish(ctx, cause) })
 	default:
 		a.payload = nil
-		c.finishSend(ctx, a, refusal.New(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err))
+		a.finish(ctx, refusal.New(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err))
 	}
 }
 
-// declareFor opens a transaction and writes its id to the answer.
-func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal.Cause {
+// declare opens a transaction and writes its id to the answer.
+func (a *incomingDelivery) declare(d *wire.Declare) refusal.Cause {
 	switch {
 	case d.GlobalID != nil:
 		return refusal.New(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
@@ -64,6 +64,7 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal.Cause {
 	}
 	var id transaction.ID
 	_, _ = rand.Read(id[:]) // Read never fails
+	c := a.link.session.conn
 	c.mu.Lock()
 	defer c.unlock()
 	if a.link.state != attached {
@@ -76,9 +77,10 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal.Cause {
 }
 
 // storeInTransaction enlists the messages of a delivery that is part of a transaction.
-func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, messages []fsm.Message) {
+func (a *incomingDelivery) storeInTransaction(ctx context.Context, messages []fsm.Message) {
+	c := a.link.session.conn
 	c.mu.Lock()
-	c.countTransactedSend(a.bytes)
+	c.costs.countTransactedSend(a.bytes)
 	t, cause := c.transactions.Find(a.transaction)
 	if cause.Condition == "" {
 		cause = t.Send(a.link.entity, a.link.viaEntity, messages)
@@ -87,11 +89,11 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 		sent := *a
 		t.Check(ctx, sent.link.entity, nil, func(ctx context.Context, codes []fsm.Code) {
 			sent.entityGone = codes[0] == fsm.EntityNotFound
-			c.finishSend(ctx, &sent, t.Refused(codes, sent.link.path))
+			sent.finish(ctx, t.Refused(codes, sent.link.path))
 		})
 	}
 	c.unlock()
 	if cause.Condition != "" {
-		c.finishSend(ctx, a, cause)
+		a.finish(ctx, cause)
 	}
 }

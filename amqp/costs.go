@@ -56,39 +56,46 @@ const (
 	frameUnitsPerCharge = 100
 )
 
+// costs counts the work of a connection that is not charged yet. The mutex of the connection guards it.
+type costs struct {
+	frameUnits int // units of frames; negative: entitlement of deliveries
+	due        int // units of frames and sends that the reader has to wait for; used by the reader only
+	bytes      int // bytes of responses; negative: charged in advance
+}
+
 // countDelivery entitles the peer to the frames that belong to a delivery. mu is held.
-func (c *conn) countDelivery() {
-	c.unpaidFrameUnits = max(c.unpaidFrameUnits-framesPerDelivery*frameCost, -savedUnitsMax)
+func (c *costs) countDelivery() {
+	c.frameUnits = max(c.frameUnits-framesPerDelivery*frameCost, -savedUnitsMax)
 }
 
 // countFrame counts a frame other than a transfer, such as a flow that requests a response. Once in
 // frameUnitsPerCharge units they become due, so that the usual frames of a connection do not wait. mu is held.
-func (c *conn) countFrame(body wire.Performative) {
-	c.unpaidFrameUnits += frameCost
+func (c *costs) countFrame(body wire.Performative) {
+	c.frameUnits += frameCost
 	if _, ok := body.(*wire.Begin); ok {
-		c.unpaidFrameUnits += beginCost
+		c.frameUnits += beginCost
 	}
-	if c.unpaidFrameUnits >= frameUnitsPerCharge {
-		c.dueWork, c.unpaidFrameUnits = c.dueWork+c.unpaidFrameUnits, 0
+	if c.frameUnits >= frameUnitsPerCharge {
+		c.due, c.frameUnits = c.due+c.frameUnits, 0
 	}
 }
 
 // countTransactedSend counts a send of so many bytes in a transaction. The reader calls it. mu is held.
-func (c *conn) countTransactedSend(bytes int) { c.dueWork += 1 + bytes/transactedUnitBytes }
+func (c *costs) countTransactedSend(bytes int) { c.due += 1 + bytes/transactedUnitBytes }
 
 // countMemoryRefusal counts a send that is refused because memory is short. The reader calls it. mu is held.
-func (c *conn) countMemoryRefusal() { c.dueWork += memoryRefusalCost }
+func (c *costs) countMemoryRefusal() { c.due += memoryRefusalCost }
 
 // countEmptyLock counts a request for messages that found none. mu is held.
-func (c *conn) countEmptyLock() { c.unpaidFrameUnits += emptyLockCost }
+func (c *costs) countEmptyLock() { c.frameUnits += emptyLockCost }
 
 // countFind counts a search for subscriptions. mu is held.
-func (c *conn) countFind() { c.unpaidFrameUnits += findCost }
+func (c *costs) countFind() { c.frameUnits += findCost }
 
 // countBrowse counts a request of a browsing link, which costs what a peek costs. mu is held.
-func (c *conn) countBrowse(found []fsm.Delivery) {
-	c.unpaidFrameUnits += requestCost
+func (c *costs) countBrowse(found []fsm.Delivery) {
+	c.frameUnits += requestCost
 	for i := range found {
-		c.unpaidFrameUnits += len(found[i].Payload) / responseUnitBytes
+		c.frameUnits += len(found[i].Payload) / responseUnitBytes
 	}
 }

@@ -398,8 +398,8 @@ func TestPeeksAreChargedForTheirResponses(t *testing.T) {
 		c := onlyConn(t, s)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.unpaidBytes > 0 || c.unpaidBytes < -2*peekBytesMax {
-			t.Errorf("%d bytes are not charged", c.unpaidBytes)
+		if c.costs.bytes > 0 || c.costs.bytes < -2*peekBytesMax {
+			t.Errorf("%d bytes are not charged", c.costs.bytes)
 		}
 	})
 }
@@ -473,7 +473,7 @@ func TestUnauthenticatedConnectionsDelayNoOthers(t *testing.T) {
 func owe(c *conn, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unpaidBytes = responseUnitBytes * (workBurst + workPerSecond*int(d/time.Second))
+	c.costs.bytes = responseUnitBytes * (workBurst + workPerSecond*int(d/time.Second))
 }
 
 // A request that waits counts in the memory of its connection.

@@ -74,7 +74,7 @@ func (l *outgoingLink) flush() {
 func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	s, c := l.session, l.session.conn
 	h := &c.scratchHead
-	c.countDelivery()
+	c.costs.countDelivery()
 	payload := q.response
 	var delivered *trace.SpanContext
 	c.queuedBytes -= q.bytes()

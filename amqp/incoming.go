@@ -137,13 +137,13 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 	case fault != nil || a.link == nil:
 		return fault
 	case a.refused.Condition != "":
-		c.finishSend(ctx, &a, a.refused)
+		a.finish(ctx, a.refused)
 	case a.link.kind == coordinatorNode:
-		c.handleCommand(ctx, &a)
+		a.command(ctx)
 	case a.link.kind != entityNode:
 		c.request(ctx, &a)
 	default:
-		c.store(ctx, &a)
+		a.store(ctx)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	case l.closeReason.Condition != "":
 		l.refused = l.closeReason
 	case l.kind == entityNode && l.session.conn.shortOfMemory():
-		l.session.conn.countMemoryRefusal()
+		l.session.conn.costs.countMemoryRefusal()
 		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
 		l.refused = refusal.New(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
@@ -268,7 +268,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	case len(l.partialPayload)+len(t.Payload) > l.deliveryBytesMax():
 		l.refusePartial(refusal.New(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
 	case t.More && l.kind == entityNode && c.shortOfMemory():
-		c.countMemoryRefusal()
+		c.costs.countMemoryRefusal()
 		l.refusePartial(c.refuseForMemory())
 	}
 	switch {

@@ -93,12 +93,12 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, refusal.New(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
+		a.finish(ctx, refusal.New(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
 	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
 	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
-	c.finishSend(ctx, a, refusal.Cause{})
+	a.finish(ctx, refusal.Cause{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
@@ -239,7 +239,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	}
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded
-	c.unpaidBytes += len(message) - r.paidBytes
+	c.costs.bytes += len(message) - r.paidBytes
 	c.resumeReader()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)

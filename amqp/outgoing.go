@@ -223,10 +223,10 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		return
 	}
 	if l.browses {
-		c.countBrowse(deliveries)
+		c.costs.countBrowse(deliveries)
 	}
 	if len(deliveries) == 0 {
-		c.countEmptyLock()
+		c.costs.countEmptyLock()
 	}
 	for _, d := range deliveries {
 		c.queuedBytes += len(d.Payload)

@@ -111,7 +111,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	c.countFrame(frame.Body)
+	c.costs.countFrame(frame.Body)
 	if c.phase >= phaseClosing {
 		_, last = frame.Body.(*wire.Close)
 		return last, nil
@@ -150,7 +150,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 // payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when
 // work is due and after each attach. It does not yield after each frame: the writer would write each response alone.
 func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
-	cost := c.dueWork
+	cost := c.costs.due
 	_, attach := body.(*wire.Attach)
 	if attach && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
 		cost += attachCost
@@ -158,7 +158,7 @@ func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
 	if attach || cost > 0 {
 		runtime.Gosched()
 	}
-	if c.dueWork = 0; cost > 0 {
+	if c.costs.due = 0; cost > 0 {
 		c.waitForWork(ctx, cost)
 	}
 }
@@ -167,8 +167,8 @@ func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
 // last time too. It returns false if the connection ends: then the work must not begin. mu is not held.
 func (c *conn) waitForWork(ctx context.Context, cost int) bool {
 	c.mu.Lock()
-	unpaid := max(c.unpaidBytes/responseUnitBytes, -cost) // negative: requests were charged for more than they got
-	c.unpaidBytes -= unpaid * responseUnitBytes
+	unpaid := max(c.costs.bytes/responseUnitBytes, -cost) // negative: requests were charged for more than they got
+	c.costs.bytes -= unpaid * responseUnitBytes
 	cost += unpaid
 	account := &c.work
 	if !c.authenticated {

@@ -195,7 +195,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	group.link.settling += len(mine)
 	c.memory.settlements += len(mine)
 	c.brokerCalls = append(c.brokerCalls, func() {
-		c.config.Broker.Settle(group.link.entity, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
+		c.config.Broker.Settle(group.link.entity, group.settlements, func(codes []fsm.Code) { group.finish(ctx, codes) })
 	})
 }
 
@@ -234,18 +234,19 @@ func (s *session) answerRange(g *settleCall, from, to int) {
 	}
 }
 
-// finishSettle is the done function of Broker.Settle.
-func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
+// finish is the done function of Broker.Settle.
+func (g *settleCall) finish(ctx context.Context, codes []fsm.Code) {
 	held := g.link.messageSession
 	if held == nil || !slices.Contains(codes, fsm.MessageLockLost) {
-		c.answerSettle(ctx, g, codes)
+		g.answer(ctx, codes)
 		return
 	}
+	c := g.link.session.conn
 	c.mu.Lock()
 	lost := g.link.sessionLost
 	c.mu.Unlock()
 	if lost {
-		c.answerSettle(ctx, g, lostCodes(codes))
+		g.answer(ctx, lostCodes(codes))
 		return
 	}
 	go func() {
@@ -256,12 +257,13 @@ func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 			g.link.loseSession(ctx) // while the deliveries hold the link
 			c.unlock()
 		}
-		c.answerSettle(ctx, g, codes)
+		g.answer(ctx, codes)
 	}()
 }
 
-// answerSettle answers a disposition when its settlements are done or refused.
-func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
+// answer answers a disposition when its settlements are done or refused.
+func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
+	c := g.link.session.conn
 	if g.spans != nil {
 		endSpans(g.spans, refusal.SettleReplyOf(refusal.Worst(codes)).Condition)
 	}

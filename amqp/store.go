@@ -19,29 +19,30 @@ func (c *conn) trimKeptBuffers() {
 }
 
 // store passes the message, or the messages of a batch, to the broker.
-func (c *conn) store(ctx context.Context, a *incomingDelivery) {
+func (a *incomingDelivery) store(ctx context.Context) {
+	c := a.link.session.conn
 	messages, err := c.parse(a)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, refusal.Of("The message", err))
+		a.finish(ctx, refusal.Of("The message", err))
 		return
 	}
 	a.messages, a.spans = len(messages), c.tracer.startReceive(a.link.path, messages)
-	c.chargeDecoded(a, messages)
+	a.chargeDecoded(messages)
 	if a.transaction != nil {
-		c.storeInTransaction(ctx, a, messages)
+		a.storeInTransaction(ctx, messages)
 		return
 	}
 	sent := *a
 	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
 		sent.entityGone = code == fsm.EntityNotFound
-		c.finishSend(ctx, &sent, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(sent.link.path).Cause))
+		sent.finish(ctx, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(sent.link.path).Cause))
 	})
 }
 
 // chargeDecoded counts the memory that messages need besides their payloads, if the overhead of one delivery
 // does not cover it: for a batch, and for properties that rules use.
-func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
+func (a *incomingDelivery) chargeDecoded(messages []fsm.Message) {
 	bytes := (len(messages) - 1) * inFlightOverhead
 	for i := range messages {
 		bytes += len(messages[i].Properties)
@@ -49,6 +50,7 @@ func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	if bytes <= inFlightOverhead {
 		return
 	}
+	c := a.link.session.conn
 	c.mu.Lock()
 	defer c.unlock()
 	a.decoded = bytes
@@ -90,9 +92,10 @@ func parseOne(buffer *[]byte, encoded []byte) (fsm.Message, error) {
 	return message.Parse(encoded)
 }
 
-// finishSend answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker
+// finish answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker
 // call it as well as the reader.
-func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal.Cause) {
+func (a *incomingDelivery) finish(ctx context.Context, cause refusal.Cause) {
+	c := a.link.session.conn
 	if a.spans != nil {
 		endSpans(a.spans, cause.Condition)
 	}
@@ -101,8 +104,8 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	c.inFlightBytes -= a.bytes
 	c.memory.decodedBytes -= a.decoded
 	c.resumeReader()
-	c.countDelivery()
-	c.countSend(a, cause)
+	c.costs.countDelivery()
+	a.countEnd(cause)
 	if cause.Condition != "" {
 		c.transactions.MarkRollbackOnly(a.transaction, cause)
 	}
@@ -158,8 +161,9 @@ func (l *incomingLink) replenishCredit() {
 	}
 }
 
-// countSend counts the end of a delivery. mu is held.
-func (c *conn) countSend(a *incomingDelivery, cause refusal.Cause) {
+// countEnd counts the end of the delivery. mu is held.
+func (a *incomingDelivery) countEnd(cause refusal.Cause) {
+	c := a.link.session.conn
 	t := c.countStats()
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:

@@ -166,7 +166,8 @@ func (s *subscription) settings() fsm.EntitySettings {
 }
 
 // subscribe finds or creates the subscription of a consumer of a topic. mu is not held.
-func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause refusal.Cause) {
+func (l *link) subscribe(ctx context.Context) (at fsm.EntityRef, cause refusal.Cause) {
+	c := l.session.conn
 	s := l.subscription
 	at, err := c.resolvePath(ctx, s.topic)
 	switch {
@@ -175,12 +176,12 @@ func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause 
 	case at.Kind != fsm.TopicEntity:
 		cause = refusal.New(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
 	case s.name == "":
-		if at, err = c.createTemporary(ctx, l); err != nil {
+		if at, err = l.createTemporary(ctx); err != nil {
 			cause = creationRefusal(err, s.topic)
 		}
 		return at, cause
 	default:
-		return c.subscribeByName(ctx, l)
+		return l.subscribeByName(ctx)
 	}
 	if l.temporary {
 		c.mu.Lock()
@@ -191,7 +192,8 @@ func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause 
 }
 
 // subscribeByName finds or creates a subscription that has a name. mu is not held.
-func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, refusal.Cause) {
+func (l *link) subscribeByName(ctx context.Context) (fsm.EntityRef, refusal.Cause) {
+	c := l.session.conn
 	s := l.subscription
 	if own := fsm.SubscriptionPath(s.topic, s.name); s.durable && s.client == "" && !strings.Contains(s.name, "/") && !hasConsumerPrefix(s.name) {
 		at, err := c.resolvePath(ctx, own) // one that an administrator created
@@ -208,7 +210,7 @@ func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, ref
 		}
 	}
 	if s.durable {
-		if cause := c.useSubscription(l, !s.shared); cause.Condition != "" {
+		if cause := l.useSubscription(!s.shared); cause.Condition != "" {
 			return fsm.EntityRef{}, cause
 		}
 	}
@@ -219,11 +221,11 @@ func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, ref
 	case refusal.CodeOf(err) != fsm.EntityNotFound:
 		return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(l.path).Cause
 	}
-	cause := c.mayCreate(ctx, l)
+	cause := l.mayCreate(ctx)
 	if cause.Condition != "" {
 		return fsm.EntityRef{}, cause
 	}
-	at, err = c.createEntity(ctx, l, s.settings())
+	at, err = l.createEntity(ctx, s.settings())
 	if refusal.CodeOf(err) == fsm.EntityExists { // another client was faster
 		at, err = c.resolvePath(ctx, l.path)
 	}
@@ -238,9 +240,10 @@ func hasConsumerPrefix(name string) bool {
 }
 
 // mayCreate prepares the creation of the subscription of a link, or returns the reason why it is refused. mu is not held.
-func (c *conn) mayCreate(ctx context.Context, l *link) refusal.Cause {
+func (l *link) mayCreate(ctx context.Context) refusal.Cause {
+	c := l.session.conn
 	if l.subscription.durable {
-		return c.replaceFormer(ctx, l)
+		return l.replaceFormer(ctx)
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -253,7 +256,8 @@ func (c *conn) mayCreate(ctx context.Context, l *link) refusal.Cause {
 
 // replaceFormer deletes what a durable subscription takes the place of: one of the same name with another topic or
 // selector. A durable subscription stays after its link, so the client needs the right to manage. mu is not held.
-func (c *conn) replaceFormer(ctx context.Context, l *link) refusal.Cause {
+func (l *link) replaceFormer(ctx context.Context) refusal.Cause {
+	c := l.session.conn
 	s := l.subscription
 	if cause := c.mayManage(ctx, l.path); cause.Condition != "" {
 		return cause
@@ -286,7 +290,7 @@ func (c *conn) deleteSubscriptions(ctx context.Context, paths []string) refusal.
 // findSubscriptions returns the paths of the subscriptions that have a code. mu is not held.
 func (c *conn) findSubscriptions(ctx context.Context, code string) ([]string, error) {
 	c.mu.Lock()
-	c.countFind()
+	c.costs.countFind()
 	c.unlock()
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
@@ -307,7 +311,8 @@ func (c *conn) mayManage(ctx context.Context, path string) refusal.Cause {
 }
 
 // useSubscription counts a link as a consumer of its durable subscription until it ends. mu is not held.
-func (c *conn) useSubscription(l *link, exclusive bool) refusal.Cause {
+func (l *link) useSubscription(exclusive bool) refusal.Cause {
+	c := l.session.conn
 	c.mu.Lock()
 	defer c.unlock()
 	key := consumerKey{c.namespace, l.subscription.code()}
@@ -334,7 +339,8 @@ func (l *link) readUnsubscribe(a *wire.Attach) refusal.Cause {
 }
 
 // findSubscription finds the subscription that a client wants to delete. mu is not held.
-func (c *conn) findSubscription(ctx context.Context, l *link) refusal.Cause {
+func (l *link) findSubscription(ctx context.Context) refusal.Cause {
+	c := l.session.conn
 	s := l.subscription
 	paths, err := c.findSubscriptions(ctx, s.code())
 	switch {
@@ -348,7 +354,7 @@ func (c *conn) findSubscription(ctx context.Context, l *link) refusal.Cause {
 			return cause
 		}
 	}
-	if cause := c.useSubscription(l, true); cause.Condition != "" {
+	if cause := l.useSubscription(true); cause.Condition != "" {
 		return cause
 	}
 	c.mu.Lock()

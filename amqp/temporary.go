@@ -45,7 +45,7 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal.Ca
 }
 
 // createTemporary creates the entity of a link. mu is not held.
-func (c *conn) createTemporary(ctx context.Context, l *link) (fsm.EntityRef, error) {
+func (l *link) createTemporary(ctx context.Context) (fsm.EntityRef, error) {
 	idle := temporaryIdle
 	if l.creates == fsm.TopicEntity {
 		idle = temporaryTopicIdle
@@ -53,11 +53,12 @@ func (c *conn) createTemporary(ctx context.Context, l *link) (fsm.EntityRef, err
 	settings := fsm.DefaultSettings()
 	settings.AutoDeleteOnIdle = fsm.Millis(idle.Milliseconds())
 	settings.MaxMessageBytes = 0 // the default of the namespace
-	return c.createEntity(ctx, l, settings)
+	return l.createEntity(ctx, settings)
 }
 
 // createEntity creates an entity for a link. mu is not held.
-func (c *conn) createEntity(ctx context.Context, l *link, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+func (l *link) createEntity(ctx context.Context, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	c := l.session.conn
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
 	at, err := c.config.Broker.CreateEntity(ctx, c.namespace, l.creates, l.path, settings, l.subscription.rule())
@@ -80,7 +81,7 @@ func (l *link) beginEntity() {
 		c.temporaries++
 	}
 	if l.temporary || l.subscription != nil {
-		c.dueWork += temporaryCost
+		c.costs.due += temporaryCost
 	}
 }
 
