@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,8 +64,8 @@ func acceptAny(receiver uint64) LockRequest {
 func TestAcceptWaitsForASession(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, nil)
-	first := wait(t, g, acceptAny(1), time.Minute)
 	second := wait(t, g, acceptAny(2), time.Minute)
+	first := wait(t, g, acceptAny(1), time.Minute) // the newest gets the first session
 	must(t, g, a.next(), sendIn("red", body(1)))
 	got := await1(t, first).Result
 	if got.Session.ID != "red" || got.Session.Epoch == 0 {
@@ -88,6 +89,25 @@ func TestAcceptWaitsForASession(t *testing.T) {
 	}
 	if n := g.Status().Applied - before; n > 4 {
 		t.Errorf("%d entries for two messages and those who waited for them", n)
+	}
+}
+
+// Of several receivers that wait for a session, the newest gets the next one. Receivers of messages are served in their order.
+func TestNewestWaiterGetsTheNextSession(t *testing.T) {
+	t.Parallel()
+	g, a := sessionGroup(t, nil)
+	const waiters = 3
+	var waits []chan Answer
+	for i := range uint64(waiters) {
+		waits = append(waits, wait(t, g, acceptAny(i+1), time.Minute))
+	}
+	for i := range waiters {
+		session := fmt.Sprint("s", i)
+		must(t, g, a.next(), sendIn(session, body(i)))
+		newest := waiters - 1 - i
+		if s := await1(t, waits[newest]).Result.Session; s.ID != session {
+			t.Fatalf("waiter %d got session %q, want %q", newest, s.ID, session)
+		}
 	}
 }
 

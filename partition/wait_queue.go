@@ -306,11 +306,11 @@ func (p *proposer) addLocks(b *batch) {
 		fed := 0
 		for fed < len(l.waiters) && n > 0 {
 			if len(b.items) >= entryCommandsMax {
-				l.waiters = slices.Delete(l.waiters, 0, fed)
+				l.removeServed(fed)
 				p.ready = slices.Delete(p.ready, 0, i)
 				return
 			}
-			w := l.waiters[fed]
+			w := l.waiters[l.served(fed)]
 			give := min(each, int(w.Lock.Max))
 			if !l.countKnown {
 				give = int(w.Lock.Max)
@@ -322,11 +322,29 @@ func (p *proposer) addLocks(b *batch) {
 				break
 			}
 		}
-		l.waiters = slices.Delete(l.waiters, 0, fed)
+		l.removeServed(fed)
 		l.inReadyList = false
 	}
 	clear(p.ready)
 	p.ready = p.ready[:0]
+}
+
+// served returns the index of the waiter that is served after n others: messages go to the oldest waiter, sessions to the
+// newest, because a session is held for long, and the client that came last is surely alive.
+func (l *waitQueue) served(n int) int {
+	if l.kind == waitSession {
+		return len(l.waiters) - 1 - n
+	}
+	return n
+}
+
+// removeServed removes the n waiters that were served.
+func (l *waitQueue) removeServed(n int) {
+	from := 0
+	if l.kind == waitSession {
+		from = len(l.waiters) - n
+	}
+	l.waiters = slices.Delete(l.waiters, from, from+n)
 }
 
 // fairShare returns the share of each of n waiters, rounded up.
