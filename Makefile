@@ -10,7 +10,7 @@ OF     ?= 1
 CALLS  ?= 400
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay matrix matrix-table rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay matrix matrix-table rounds soak abuse planted chart kubernetes image emulator-image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ kubernetes: ## a real Kubernetes on this machine with the chart under load; need
 
 image: ## build the container image peeklock:dev, with docker
 	deploy/image/build
+
+emulator-image: ## build the image of the emulator without an engine, as an OCI layout in bin/
+	deploy/image/emulator
 
 recipes: ## frameworks that people have, as they are published, against Peeklock; installs what they need
 	set -e; for recipe in test/recipes/*/run; do bash $$recipe; done

@@ -20,7 +20,7 @@ import (
 // newRoot builds the command tree. A tree is for one run, because its flags hold the values.
 func newRoot(p cli.Process) *cobra.Command {
 	root, c := command.NewRoot(p, slices.Concat(entities.Nouns(), messages.Nouns(), operate.Nouns(), backups.Nouns(), kubernetes.Nouns(), offline.Nouns())...)
-	root.AddCommand(newDev(p), newEmulator(p), newServe(p), newConfig(p), bench.New(c))
+	root.AddCommand(newDev(p), newEmulator(p), newServe(p), newHealthcheck(p), newConfig(p), bench.New(c))
 	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(p.Args...)
