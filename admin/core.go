@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/dataplane"
 )
 
 // Limits of the listener. Together they bound the memory that clients can occupy: 512 connections with 16 KiB of headers
@@ -61,7 +62,9 @@ type Config struct {
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
-	Audit     *slog.Logger // changes with their callers, and missing rights; nil: Logger
+	// Messages serves the requests about messages that its package claims; nil: there are none.
+	Messages *dataplane.Server
+	Audit    *slog.Logger // changes with their callers, and missing rights; nil: Logger
 	// Metrics serves /metrics to operators and to callers that need no key; nil: /metrics does not exist.
 	// PublicMetrics serves it to other callers without a credential; nil: they are refused.
 	Metrics, PublicMetrics http.Handler

@@ -22,9 +22,24 @@ const (
 // guard limits the requests in flight, their size and their time. admit checks the access of the caller, since it knows
 // the route.
 func (s *core) guard(next http.Handler) http.Handler {
-	// A page in the operator's browser is on loopback, too. It can send requests, but browsers name the site that
-	// makes them.
+	return s.sameSite(s.limit(next))
+}
+
+// sameSite refuses requests of web pages of other sites. A page in the operator's browser is on loopback, too; it can send
+// requests, but browsers name the site that makes them.
+func (s *core) sameSite(next http.Handler) http.Handler {
 	crossSite := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := crossSite.Check(r); err != nil {
+			s.writeProblem(w, r, fmt.Errorf("%w: a web page of another site cannot use this API", fsm.NotAllowed))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limit limits the requests in flight, their size and their time.
+func (s *core) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests := s.requests
 		if isLocal(r) {
@@ -36,10 +51,6 @@ func (s *core) guard(next http.Handler) http.Handler {
 			return
 		}
 		defer held.release()
-		if err := crossSite.Check(r); err != nil {
-			s.writeProblem(w, r, fmt.Errorf("%w: a web page of another site cannot use this API", fsm.NotAllowed))
-			return
-		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
 		if s.config.TrackChanges != nil {

@@ -17,6 +17,7 @@ type origin struct {
 	tls     tlsState // nil: not a TLS connection of cmd/listen
 	local   bool     // through Config.Local
 	proxied bool     // the address of the peer comes from a PROXY header
+	header  *rawHeader
 }
 
 type originKey struct{}
@@ -25,7 +26,7 @@ type originKey struct{}
 func withOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
 	if c, ok := conn.(*limitedConn); ok {
-		conn, o.local = c.Conn, c.listener.local
+		conn, o.local, o.header = c.Conn, c.listener.local, &c.header
 	}
 	o.tls, _ = conn.(tlsState)
 	if proxyAware, ok := conn.(interface{ Proxied() bool }); ok {
@@ -69,6 +70,14 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	counted  *connlimit.Conn
+	header   rawHeader // of the request that is served
+}
+
+// Read implements net.Conn.
+func (c *limitedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.header.add(p[:n])
+	return n, err //nolint:wrapcheck // as net.Conn
 }
 
 // Accept implements net.Listener.
@@ -91,6 +100,9 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 func connState(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*limitedConn); ok {
 		c.counted.SetActive(state == http.StateActive)
+		if state == http.StateIdle {
+			c.header.reset()
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"github.com/peeklock/peeklock/admin/dataplane"
 )
 
 // Server serves both APIs until it is closed. It is safe for concurrent use.
@@ -89,8 +91,11 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/", s.guard(control.handler()))
 	json, atom := control.rejectUncleanPaths(mux), s.guard(http.HandlerFunc(service.serveATOM))
 	root := s.guard(http.HandlerFunc(listedServices))
+	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case s.config.Messages != nil && dataplane.Claims(r):
+			messages.ServeHTTP(w, r)
 		case r.URL.Path == "/" && r.Method == http.MethodGet:
 			root.ServeHTTP(w, r)
 		case isATOM(r):

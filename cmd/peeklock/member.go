@@ -18,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/dataplane"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
@@ -162,7 +163,9 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 // openAdmin opens the control API on the client port and on the control socket. At this time the data directory
 // belongs to this process, so a socket in it is not that of another member.
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
+	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages")}
 	api := admin.Config{
+		Messages:        dataplane.New(messages),
 		Listener:        m.port.HTTP(),
 		Control:         control{m.node.Router(), m.node.Operator()},
 		Authority:       ring,

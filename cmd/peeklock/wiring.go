@@ -7,10 +7,12 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/dataplane"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -45,6 +47,14 @@ func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int
 		return nil, fmt.Errorf("sessions of the topic %q: %w", path, fsm.EntityNotFound)
 	}
 	return s.router.Sessions(ctx, at, 0, skip, most)
+}
+
+// messageBroker adapts the router to the HTTP interface for messages.
+type messageBroker struct{ broker.Broker }
+
+// Receiver opens a receiver. The receivers of both packages have the same methods.
+func (b messageBroker) Receiver(at fsm.EntityRef, receiveAndDelete bool) dataplane.Receiver {
+	return b.Router.Receiver(at, receiveAndDelete)
 }
 
 // accessRules adapts the catalog to the keyring.

@@ -1,0 +1,121 @@
+package dataplane
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	waitDefault = time.Minute
+	waitMax     = 230 * time.Second // load balancers of the service close a silent connection after it
+	answerMax   = 15 * time.Second  // to write an answer after the wait
+)
+
+// errSessions is in the words of the service.
+var errSessions = &refusal{http.StatusMethodNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver"}
+
+// receive waits for a message, and answers with it, or with 204.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, t target, at fsm.EntityRef, from Caller) error {
+	if at.Settings.RequiresSession && at.Sub == 0 {
+		return errSessions
+	}
+	wait, err := waitOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	// The server limits the time of requests, and ends their context when a read fails.
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Time{})
+	_ = connection.SetWriteDeadline(time.Now().Add(wait + answerMax))
+	d, err := s.lock(r.Context(), at, wait)
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	answer, err := decode(at, d)
+	if err == nil && r.Context().Err() != nil {
+		err = context.Cause(r.Context())
+	}
+	if err != nil {
+		s.release(at, d.Lock)
+		return err
+	}
+	status := http.StatusOK
+	if t.do == receiveAndDelete {
+		code, err := s.end(context.WithoutCancel(r.Context()), at, d.Lock, fsm.Complete)
+		if err != nil {
+			return err
+		}
+		if code != fsm.OK {
+			return code
+		}
+	} else {
+		status = http.StatusCreated
+		token := formatToken(s.config.Broker.LockToken(at, d.Lock))
+		answer.broker["LockToken"] = token
+		answer.broker["LockedUntilUtc"] = httpTime(d.LockedUntil)
+		scheme := "http"
+		if from.Secure {
+			scheme = "https"
+		}
+		path := (&url.URL{Path: "/" + t.entity + "/messages/" + strconv.FormatUint(uint64(d.Lock.Sequence), 10) + "/" + token}).EscapedPath()
+		w.Header().Set("Location", scheme+"://"+r.Host+path)
+	}
+	return answer.write(w, status)
+}
+
+// waitOf reads the parameter timeout, in seconds.
+func waitOf(query url.Values) (time.Duration, error) {
+	text := query.Get("timeout")
+	if text == "" {
+		return waitDefault, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds >= 0) {
+		return 0, &refusal{http.StatusBadRequest, "timeout is a number of seconds"}
+	}
+	return time.Duration(min(seconds, waitMax.Seconds()) * float64(time.Second)), nil
+}
+
+// lock locks a message, and returns nil if there is none in time. A message that is locked after the client has gone is
+// released.
+func (s *Server) lock(ctx context.Context, at fsm.EntityRef, wait time.Duration) (*fsm.Delivery, error) {
+	receiver := s.config.Broker.Receiver(at, false)
+	defer receiver.Close()
+	type outcome struct {
+		code       fsm.Code
+		deliveries []fsm.Delivery
+	}
+	outcomes := make(chan outcome, 1)
+	receiver.Lock(1, 1, wait, func(code fsm.Code, deliveries []fsm.Delivery) { outcomes <- outcome{code, deliveries} })
+	var got outcome
+	select {
+	case got = <-outcomes:
+	case <-ctx.Done():
+		receiver.Cancel()
+		got = <-outcomes
+	}
+	switch {
+	case len(got.deliveries) > 0 && ctx.Err() != nil:
+		s.release(at, got.deliveries[0].Lock)
+		return nil, context.Cause(ctx)
+	case len(got.deliveries) > 0:
+		return &got.deliveries[0], nil
+	case got.code == fsm.OK, got.code == fsm.Timeout:
+		return nil, nil //nolint:nilnil // no message
+	}
+	return nil, got.code
+}
+
+// release gives a message back that no client has got: that is no failed delivery. Without an answer its lock ends.
+func (s *Server) release(at fsm.EntityRef, lock fsm.LockID) {
+	s.config.Broker.Settle(at, []fsm.Settlement{{Lock: lock, Verb: fsm.Release}}, func([]fsm.Code) {})
+}
