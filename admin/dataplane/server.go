@@ -275,7 +275,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
 	tracking := hex.EncodeToString(id)
-	s.config.Logger.Log(r.Context(), level, "HTTP request refused", "tracking_id", tracking, "method", r.Method, "path", r.URL.Path, "status", status, "error", err.Error())
+	s.config.Logger.Log(r.Context(), level, "message request refused", "tracking_id", tracking, "method", r.Method, "path", r.URL.Path, "status", status, "error", err.Error())
 	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}

@@ -129,7 +129,7 @@ func TestEmulatorSaysThatItIsUpOnce(t *testing.T) {
 	if status, body := get(t, url+"/health"); status != http.StatusOK || body != `{"status":"healthy","message":"Service is healthy."}`+"\n" {
 		t.Errorf("health: %d %s", status, body)
 	}
-	for code, health := range map[int]string{cli.ExitDone: url + "/health", cli.ExitRefused: url + "/nowhere", cli.ExitUsage: "://"} {
+	for code, health := range map[int]string{cli.ExitDone: url + "/health", cli.ExitRefused: url + "/v1/nowhere", cli.ExitUsage: "://"} {
 		if got := run(t.Context(), cli.Process{Args: []string{"healthcheck", "--url", health}, Out: io.Discard, Err: io.Discard}); got != code {
 			t.Errorf("healthcheck of %s: exit code %d, want %d", health, got, code)
 		}

@@ -97,19 +97,19 @@ func emulator() runConfig {
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "layout:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // the main function of a small program
 	}
 }
 
 func run(args []string) error {
 	if len(args) < 3 {
-		return errors.New("usage: layout DIR NAME:TAG ARCHITECTURE=BINARY...")
+		return errors.New("call it with DIR NAME:TAG ARCHITECTURE=BINARY and more of the last")
 	}
 	w := writer{dir: args[0]}
 	var images []descriptor
 	for _, pair := range args[2:] {
 		architecture, path, _ := strings.Cut(pair, "=")
-		binary, err := os.ReadFile(path)
+		binary, err := os.ReadFile(path) //nolint:gosec // the caller names the file
 		if err != nil {
 			return fmt.Errorf("read the binary: %w", err)
 		}
@@ -193,5 +193,5 @@ func (w *writer) file(name string, value any) {
 
 func (w *writer) write(name string, content []byte) {
 	path := filepath.Join(w.dir, name)
-	w.err = errors.Join(w.err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644))
+	w.err = errors.Join(w.err, os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, 0o644))
 }
