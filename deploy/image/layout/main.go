@@ -193,5 +193,5 @@ func (w *writer) file(name string, value any) {
 
 func (w *writer) write(name string, content []byte) {
 	path := filepath.Join(w.dir, name)
-	w.err = errors.Join(w.err, os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, 0o644))
+	w.err = errors.Join(w.err, os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, 0o600))
 }
