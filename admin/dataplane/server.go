@@ -20,10 +20,10 @@ import (
 
 // Limits of requests at the same time. Further ones are refused with 503.
 const (
-	requestsMax = 64  // that send or settle
-	pollsMax    = 256 // that receive, and may wait
+	sendsMax = 64  // that send or settle
+	pollsMax = 256 // that receive, and may wait
 
-	requestTimeMax = 30 * time.Second // in which the broker must answer
+	brokerTimeMax = 30 * time.Second // in which the broker must answer
 )
 
 // Broker is the interface of the server to the cluster: the methods of the same names of the gateway's Broker.
@@ -77,7 +77,7 @@ type Server struct {
 
 // New returns a server.
 func New(c Config) *Server {
-	return &Server{config: c, requests: make(chan struct{}, requestsMax), polls: make(chan struct{}, pollsMax)}
+	return &Server{config: c, requests: make(chan struct{}, sendsMax), polls: make(chan struct{}, pollsMax)}
 }
 
 // operation is what a request does.
@@ -173,7 +173,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	if err := s.authorize(r, t, from); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
+	ctx, cancel := context.WithTimeout(r.Context(), brokerTimeMax)
 	defer cancel()
 	at, err := s.config.Broker.Resolve(ctx, from.Client.Namespace, t.entity)
 	switch {
