@@ -10,6 +10,7 @@ import (
 const (
 	cbsPath          = "$cbs"
 	managementSuffix = "/$management"
+	hostShownMax     = 255  // bytes of a host that is repeated in a text (RFC 1035, 2.3.4)
 	addressBytesMax  = 4096 // longest address accepted; entity paths are 260 characters
 )
 
@@ -36,6 +37,15 @@ func reducePath(address any) (string, bool) {
 		path = plain // otherwise the name contains a bare percent sign; texts show paths, and texts are UTF-8
 	}
 	return path, true
+}
+
+// urlOf returns the address of an entity as the service writes it in texts on which programs rely: with the host that the
+// client opened the connection for. Without a host it is the path.
+func (c *conn) urlOf(path string) string {
+	if c.host == "" || len(c.host) > hostShownMax {
+		return path
+	}
+	return "sb://" + c.host + "/" + path
 }
 
 // cutManagement removes the suffix of "<entity>/$management" and reports whether path had it.

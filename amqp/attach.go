@@ -202,7 +202,7 @@ func (l *link) entitiesOf(ctx context.Context) (place, via fsm.EntityRef, cause 
 		place, err = c.resolvePath(ctx, path)
 	}
 	if err != nil {
-		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
+		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(c.urlOf(path)).Cause
 	}
 	return place, via, cause
 }

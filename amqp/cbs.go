@@ -57,7 +57,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return response{Reply: refusal.ReplyOf(fsm.EntityNotFound).WithEntity(entity)}
+			return response{Reply: refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(entity))}
 		}
 	}
 	c.mu.Lock()

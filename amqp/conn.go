@@ -66,6 +66,7 @@ type conn struct {
 
 	mu               sync.Mutex
 	phase            phase
+	host             string          // of the open, as the peer wrote it; "" for none. Set before the first begin
 	namespace        fsm.NamespaceID // does not change after the first begin
 	login            login           // the login that SASL accepted
 	out              []byte          // encoded frames for the writer

@@ -73,7 +73,7 @@ func (c *conn) detachFrom(ctx context.Context, deleted []fsm.EntityID) {
 			if l.kind != entityNode || !slices.Contains(deleted, l.entity.ID) {
 				continue
 			}
-			cause := refusal.ReplyOf(fsm.EntityNotFound).WithEntity(l.path).Cause
+			cause := refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(l.path)).Cause
 			if in, ok := e.(*incomingLink); ok {
 				in.closeWith(ctx, cause)
 			} else {

@@ -67,6 +67,9 @@ func (c *conn) open(ctx context.Context) error {
 		c.fail(ctx, cause)
 		return nil
 	}
+	if peer.Hostname != nil {
+		c.host = *peer.Hostname
+	}
 	if peer.Hostname == nil || c.selectNamespace(*peer.Hostname) {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.at, added)))
+	c.respond(ctx, r, c.ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.at, added)))
 }
 
 // removeRule removes a rule by name: 404 if it does not exist.
@@ -38,11 +38,11 @@ func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.at, name)))
+	c.respond(ctx, r, c.ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.at, name)))
 }
 
 // ruleResponse returns the response for the broker's result of an operation on one rule.
-func ruleResponse(r *request, name string, err error) response {
+func (c *conn) ruleResponse(r *request, name string, err error) response {
 	if err == nil {
 		return success(nil)
 	}
@@ -50,9 +50,13 @@ func ruleResponse(r *request, name string, err error) response {
 	switch refusal.CodeOf(err) { //nolint:exhaustive // the others say what they always say
 	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
 		entity, _ := cutManagement(r.link.path)
-		resp.Text = refusal.NotFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
+		resp.Text = refusal.NotFoundText(c.urlOf(fmt.Sprintf("%s/Rules/%.64s", entity, name)))
 	case fsm.RuleExists:
-		resp.Text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
+		entity, _ := cutManagement(r.link.path)
+		resp.Text = fmt.Sprintf("The messaging entity '%s' already exists. Choose another name, or remove that rule first.", c.urlOf(fmt.Sprintf("%s/Rules/%.64s", entity, name)))
+	case fsm.EntityNotFound: // in the words that the Java and JavaScript clients look for
+		entity, _ := cutManagement(r.link.path)
+		resp.Text = refusal.NotFoundText(c.urlOf(entity))
 	case fsm.QuotaExceeded:
 		resp.Text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
 	}
@@ -89,7 +93,7 @@ func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
 		some, err := c.config.Broker.ListRules(ctx, r.at, skip+len(rules), most)
 		if err != nil {
-			return nil, ruleResponse(r, "", err)
+			return nil, c.ruleResponse(r, "", err)
 		}
 		for i := range some {
 			shown := rule.Encode(&some[i])

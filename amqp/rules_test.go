@@ -154,8 +154,8 @@ func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 		gone      bool
 	}{
 		{nil, 200, "", "OK", false},
-		{fsm.RuleNotFound, 404, wire.ConditionNotFound, "The messaging entity 't/Subscriptions/s/Rules/r' could not be found.", false},
-		{fsm.RuleExists, 409, wire.ConditionEntityAlreadyExists, "The rule 'r' exists already.", false},
+		{fsm.RuleNotFound, 404, wire.ConditionNotFound, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' could not be found.", false},
+		{fsm.RuleExists, 409, wire.ConditionEntityAlreadyExists, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' already exists.", false},
 		{fsm.EntityNotFound, 404, wire.ConditionNotFound, "could not be found", true},
 		{fsm.QuotaExceeded, 403, wire.ConditionResourceLimitExceeded, "as many rules as it may have", false},
 		{fsm.ServerBusy, 503, wire.ConditionServerBusy, "", false},
@@ -166,7 +166,7 @@ func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 		if err != nil {
 			err = fmt.Errorf("put rule: %w", err)
 		}
-		resp := ruleResponse(r, "r", err)
+		resp := (&conn{host: "h"}).ruleResponse(r, "r", err)
 		if resp.Status != c.status || resp.Condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.Text, c.text) {
 			t.Errorf("%v: %+v", c.err, resp)
 		}

@@ -273,7 +273,7 @@ func TestSDKIsToldWhatIsWrong(t *testing.T) {
 	if !errors.As(err, &coded) || coded.Code != azservicebus.CodeNotFound {
 		t.Fatalf("unknown entity: %v", err)
 	}
-	if !strings.Contains(err.Error(), "The messaging entity 'nowhere' could not be found.") || !strings.Contains(err.Error(), "TrackingId:") {
+	if !strings.Contains(err.Error(), "The messaging entity 'sb://127.0.0.1:") || !strings.Contains(err.Error(), "/nowhere' could not be found.") || !strings.Contains(err.Error(), "TrackingId:") {
 		t.Errorf("text: %v", err)
 	}
 	err = p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: make([]byte, 300<<10)}, nil)

@@ -195,7 +195,7 @@ func TestSDKDeletedEntity(t *testing.T) {
 	p.broker.remove("orders")
 	for range 2 { // on the old link, and at the attach
 		err := p.sender.SendMessage(p.ctx, &azservicebus.Message{}, nil)
-		if err == nil || !strings.Contains(err.Error(), "The messaging entity 'orders' could not be found.") {
+		if err == nil || !strings.Contains(err.Error(), "The messaging entity 'sb://127.0.0.1:") || !strings.Contains(err.Error(), "/orders' could not be found.") {
 			t.Fatalf("send: %v", err)
 		}
 	}

@@ -158,7 +158,11 @@ func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience 
 	if err != nil {
 		return k.authenticate(ctx, from, kindName(kind), "", func() (Grant, error) { return Grant{}, err })
 	}
-	return k.TokenFor(ctx, from, kind, token, TargetOf(asked.Path))
+	target := TargetOf(asked.Path)
+	if hasOtherScheme(audience) {
+		target.Written = audience // which clients sign as it is; a signed resource needs a known scheme otherwise
+	}
+	return k.TokenFor(ctx, from, kind, token, target)
 }
 
 // TokenFor verifies a token like Token, for a caller that knows the targets of the request. It verifies for the first of

@@ -26,9 +26,14 @@ type Resource struct {
 }
 
 // ParseAudience reads the name of a put-token: a URI with a scheme, a host and the path of an entity,
-// and nothing else. Errors say what to correct and wrap fsm.InvalidArgument.
+// and nothing else. A scheme that is not known means what sb means, as in the service. Errors say what to correct and wrap fsm.InvalidArgument.
 func ParseAudience(text string) (Resource, error) {
-	r, err := parseResource(text, false)
+	known := text
+	if hasOtherScheme(text) {
+		_, rest, _ := strings.Cut(text, "://")
+		known = "sb://" + rest
+	}
+	r, err := parseResource(known, false)
 	if err != nil {
 		return Resource{}, fmt.Errorf("%w: the audience %.100q %w: write it like sb://host/entity", fsm.InvalidArgument, text, err)
 	}
@@ -109,11 +114,29 @@ func cutScheme(text string) (scheme, rest string, err error) {
 	if !found {
 		return "", text, nil
 	}
-	switch scheme = strings.ToLower(before); scheme {
-	case "sb", "amqp", "amqps", "http", "https", "ws", "wss":
+	if scheme = strings.ToLower(before); isKnownScheme(scheme) {
 		return scheme, after, nil
 	}
 	return "", "", errors.New("has a :// after an unknown scheme")
+}
+
+func isKnownScheme(scheme string) bool {
+	switch scheme {
+	case "sb", "amqp", "amqps", "http", "https", "ws", "wss":
+		return true
+	}
+	return false
+}
+
+// hasOtherScheme reports whether a text begins with a scheme (RFC 3986, 3.1) that is not one of the known ones.
+func hasOtherScheme(text string) bool {
+	scheme, _, found := strings.Cut(strings.ToLower(text), "://")
+	if !found || scheme == "" || isKnownScheme(scheme) || scheme[0] < 'a' || scheme[0] > 'z' {
+		return false
+	}
+	return !strings.ContainsFunc(scheme, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '+' && c != '-' && c != '.'
+	})
 }
 
 // cutPort returns the host of an authority, without port, in lower case.

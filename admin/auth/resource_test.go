@@ -83,7 +83,6 @@ func TestFormsThatNoClientSendsAreRefused(t *testing.T) {
 		"sb://user:pass@localhost/mine":        "port",
 		"sb://localhost/mine/sb://localhost/a": "empty part",
 		"sb://sb://localhost/mine":             "port",
-		"kafka://localhost/mine":               "after an unknown scheme",
 		"://localhost/mine":                    "after an unknown scheme",
 		"sb:///mine":                           "no host",
 		"sb://localhost//mine":                 "empty part",
@@ -115,9 +114,38 @@ func TestFormsThatNoClientSendsAreRefused(t *testing.T) {
 			}
 		}
 	}
+	if r, err := parseSigned("kafka://localhost/mine"); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("%+v %v", r, err)
+	}
 	for _, text := range []string{"localhost", "mine", "https://localhost/mine?api-version=1", "sb://localhost/a%3Fb", "sb://localhost/a%23b", "sb://localhost/u%40h"} {
 		if r, err := ParseAudience(text); err == nil {
 			t.Errorf("audience %q: %+v", text, r)
+		}
+	}
+}
+
+// An audience with an unknown scheme is authorized as sb:// with that host and path. A token may sign the same text, and
+// otherwise needs a known scheme.
+func TestAudienceMayHaveAnyScheme(t *testing.T) {
+	t.Parallel()
+	k, _ := newKeyringWithRules(t, nil)
+	for _, c := range []struct {
+		audience, signed string
+		want             fsm.Code
+	}{
+		{"CheeseBurger://host/Orders", "sb://host/orders", fsm.OK},
+		{"CheeseBurger://host/Orders", "CheeseBurger://host/Orders", fsm.OK},
+		{"a+b-c.1://host/orders", "sb://host/", fsm.OK},
+		{"CheeseBurger://host/other", "sb://host/orders", fsm.Unauthorized},
+		{"CheeseBurger://host/orders", "kafka://host/orders", fsm.InvalidArgument},
+		{"sb://host/orders", "CheeseBurger://host/orders", fsm.InvalidArgument},
+		{"CheeseBurger://user@host/orders", "sb://host/orders", fsm.InvalidArgument},
+		{"CheeseBurger://host/orders?x", "sb://host/orders", fsm.InvalidArgument},
+		{"1a://host/orders", "sb://host/orders", fsm.InvalidArgument},
+	} {
+		grant, err := k.Token(t.Context(), somebody, KindSAS, Sign(c.signed, "orders", "two", noon().Add(time.Hour)), c.audience)
+		if !errors.Is(err, c.want) && (err != nil || c.want != fsm.OK) || err == nil && grant.Path != "orders" {
+			t.Errorf("%s signed %s: %+v %v, want %v", c.audience, c.signed, grant, err, c.want)
 		}
 	}
 }

@@ -453,7 +453,7 @@ func attachRefused(s suite) {
 	session := s.session(1)
 	_, err := session.NewSender(s.ctx, "nowhere", nil)
 	wantCondition(s, "sender to nowhere", err, amqp.ErrCondNotFound)
-	if want := "The messaging entity 'nowhere' could not be found."; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "/nowhere' could not be found."; err == nil || !strings.Contains(err.Error(), "The messaging entity 'sb://") || !strings.Contains(err.Error(), want) {
 		s.Errorf("the refusal does not say %q: %v", want, err)
 	}
 	_, err = session.NewReceiver(s.ctx, "nowhere", nil)
