@@ -13,34 +13,6 @@ const (
 	lockDurationCloudMax = fsm.Millis(5 * 60 * 1000) // if the namespace does not set a limit
 )
 
-// namespaceState is a namespace and the entities in it.
-type namespaceState struct {
-	*fsm.Namespace // never changed in place: images share it
-	key            string
-	byName         [3][]nameEntry // by kind: entities that are not being deleted, sorted by key
-	entityCount    int            // entities, those being deleted and subscriptions included
-}
-
-// hostEntry maps a host name to the namespace that has it in its settings.
-type hostEntry struct {
-	host      string
-	namespace *namespaceState
-}
-
-func (s *namespaceState) nameIndex(kind fsm.EntityKind, name string) (int, bool) {
-	return slices.BinarySearchFunc(s.byName[kind], name, func(n nameEntry, name string) int { return fsm.CompareKey(n.key, name) })
-}
-
-// lookup finds an entity by name or path, nil if there is none.
-func (s *namespaceState) lookup(name string) *fsm.Entity {
-	for kind := range s.byName {
-		if i, found := s.nameIndex(fsm.EntityKind(kind), name); found {
-			return s.byName[kind][i].entity
-		}
-	}
-	return nil
-}
-
 // admits checks the limits of the namespace for a new entity.
 func (s *namespaceState) admits(cmd *fsm.CreateEntity) fsm.Code {
 	if !s.allows(cmd.Kind, &cmd.Settings, nil) {
@@ -124,26 +96,6 @@ func (c *Machine) Namespaces(after string, most int) []fsm.Namespace {
 		list[i] = *c.namespacesByName[from+i].Namespace
 	}
 	return list
-}
-
-func (c *Machine) namespaceIndex(id fsm.NamespaceID) (int, bool) {
-	return slices.BinarySearchFunc(c.namespaces, id, func(s *namespaceState, id fsm.NamespaceID) int { return cmp.Compare(s.ID, id) })
-}
-
-// namespace finds a namespace, nil if there is none.
-func (c *Machine) namespace(id fsm.NamespaceID) *namespaceState {
-	if i, found := c.namespaceIndex(id); found {
-		return c.namespaces[i]
-	}
-	return nil
-}
-
-func (c *Machine) nameIndex(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.namespacesByName, name, func(s *namespaceState, name string) int { return fsm.CompareKey(s.key, name) })
-}
-
-func (c *Machine) hostIndex(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.hosts, name, func(h hostEntry, name string) int { return fsm.CompareKey(h.host, name) })
 }
 
 // applyNamespaceCommand performs the commands about namespaces and access rules.

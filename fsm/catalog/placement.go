@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -27,10 +26,6 @@ func (c *Machine) applyPlacementCommand(cmd fsm.Command) fsm.Result {
 		return c.addPartitions(cmd)
 	}
 	return fsm.Result{}
-}
-
-func (c *Machine) memberAt(id fsm.MemberID) (int, bool) {
-	return slices.BinarySearchFunc(c.members, id, func(m *fsm.Member, id fsm.MemberID) int { return cmp.Compare(m.ID, id) })
 }
 
 // setMember records a member. Removed members stay known: one that returns after a long absence
@@ -196,20 +191,6 @@ func (c *Machine) addPartitions(cmd fsm.AddPartitions) fsm.Result {
 	c.partitions = list
 	c.load = append(c.load, make([]int, len(cmd.Partitions))...)
 	return fsm.Result{Count: uint64(len(list))}
-}
-
-// partition finds a partition, nil if there is none and for the catalog.
-func (c *Machine) partition(id fsm.PartitionID) *fsm.Partition {
-	if id == fsm.CatalogPartition || int64(id) > int64(len(c.partitions)) {
-		return nil
-	}
-	return c.partitions[id-1]
-}
-
-// putPartition replaces a partition. The slice is copied, not written: an image may share it.
-func (c *Machine) putPartition(p *fsm.Partition) {
-	c.partitions = slices.Clone(c.partitions)
-	c.partitions[p.ID-1] = p
 }
 
 // Partitions returns the partitions by ID, without the catalog. The caller must not

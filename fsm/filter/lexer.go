@@ -244,3 +244,39 @@ func (l *lexer) sign(t *token) error {
 	l.skip()
 	return nil
 }
+
+// javaNumber reads a literal of an integer or floating-point number as Java writes it.
+func (l *lexer) javaNumber(t *token) error {
+	start := l.at
+	begin := l.text[start:min(start+2, len(l.text))]
+	based := begin == "0x" || begin == "0X" || begin == "0b" || begin == "0B"
+	exponent := false // the last character begins an exponent, which may have a sign
+	l.skipWhile(func(r rune) bool {
+		part := l.isNameRest(r) || r == '.' || exponent && (r == '+' || r == '-')
+		exponent = !based && (r == 'e' || r == 'E')
+		return part
+	})
+	t.source = l.text[start:l.at]
+	foreign := strings.ContainsAny(t.source, "_oO") // Go accepts these, selectors do not
+	if based || !strings.ContainsAny(t.source, ".eEfFdD") {
+		n, err := strconv.ParseUint(withoutSuffix(t.source, "lL"), 0, 64)
+		if err != nil || foreign {
+			return &SyntaxError{Position: t.position, Expected: "an integer of 64 bits", Found: t.describe()}
+		}
+		t.text = strconv.FormatUint(n, 10)
+		return nil
+	}
+	t.kind, t.text = tokenDecimal, withoutSuffix(t.source, "fFdD")
+	if _, err := strconv.ParseFloat(t.text, 64); err != nil || foreign {
+		return &SyntaxError{Position: t.position, Expected: "a number", Found: t.describe()}
+	}
+	return nil
+}
+
+// withoutSuffix removes the last character if it is one of a set.
+func withoutSuffix(text, set string) string {
+	if last := len(text) - 1; strings.IndexByte(set, text[last]) >= 0 {
+		return text[:last]
+	}
+	return text
+}

@@ -89,22 +89,6 @@ func (ix *Index) RemoveTimers() {
 	}
 }
 
-// isCurrent reports whether a timer is not stale: what it stands for exists, and is due then
-// or later.
-func (ix *Index) isCurrent(x Timer) bool {
-	switch x.Kind {
-	case LockTimer:
-		_, rec, ok := ix.FindLocked(fsm.LockID{Sequence: x.Number, Epoch: x.Epoch})
-		return ok && rec.deadline == x.At
-	case ChunkTimer:
-		base, _ := split(x.Number)
-		pos, found := ix.find(base)
-		return found && ix.entries[pos].due == x.At
-	case SweepTimer, IdleTimer, SessionTimer:
-	}
-	return ix.owner.IsCurrent(x)
-}
-
 // RemoveStaleTimers bounds the number of stale timers by that of the others. It must
 // run after locks or messages were removed, once the records reflect it.
 func (ix *Index) RemoveStaleTimers() {
@@ -138,12 +122,6 @@ func (ix *Index) lowerDue(pos int, when fsm.Instant) {
 func (ix *Index) setDue(pos int, due fsm.Instant) {
 	ix.own()
 	ix.entries[pos].due = due
-}
-
-// dueMessage is a message that is due.
-type dueMessage struct {
-	when   fsm.Instant
-	number fsm.SequenceNumber
 }
 
 // EachDue calls visit for the messages that are due in the chunk of x, which [Arena.NextTimer] has returned, in the order of time
