@@ -34,6 +34,12 @@ type Destination struct {
 	Entity    EntityID
 }
 
+// Fields lists the fields of the record for the codec.
+func (d *Destination) Fields(x *fields.Codec) {
+	fields.Uint32(x, &d.Partition)
+	fields.Uint64(x, &d.Entity)
+}
+
 // TransferMessages stores messages that another entity forwards, exactly once: the batch accepted
 // last from this Source gets the same answer again and is not performed. It needs no header. Result:
 // Codes, one per message: OK, MessageTooLarge or QuotaExceeded. Refused as a whole with

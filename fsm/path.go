@@ -73,3 +73,28 @@ func CompareKey(key, name string) int {
 	}
 	return cmp.Compare(len(key), len(name))
 }
+
+// subscriptionsSegment is the segment between topic and subscription, as a key.
+const subscriptionsSegment = "subscriptions"
+
+// SubscriptionPath returns the path of a subscription of a topic.
+func SubscriptionPath(topic, subscription string) string {
+	return topic + "/Subscriptions/" + subscription
+}
+
+// SplitSubscriptionPath splits a path into topic and subscription at the segment Subscriptions,
+// case-insensitively; ok is false if it is not the path of a subscription. It does not check
+// whether the names are valid or exist.
+func SplitSubscriptionPath(path string) (topic, subscription string, ok bool) {
+	for at := 0; ; {
+		slash := strings.IndexByte(path[at:], '/')
+		if slash < 0 {
+			return "", "", false
+		}
+		at += slash + 1
+		word, rest, more := strings.Cut(path[at:], "/")
+		if more && NameKey(word) == subscriptionsSegment {
+			return path[:at-1], rest, at > 1 && rest != ""
+		}
+	}
+}

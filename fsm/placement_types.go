@@ -10,6 +10,29 @@ import (
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
+// MemberID identifies a member permanently: it is drawn at the first start on an empty data
+// directory, stored there, and never reused. It is text so that it can be a Raft address.
+type MemberID string
+
+// Replica is one replica of a partition. Number is unique within the partition and never reused: a
+// member whose disk was wiped gets another replica.
+type Replica struct {
+	Member MemberID `json:"Member"`
+	Number uint32   `json:"Number"`
+}
+
+// Partition is the catalog's record of a Raft group. The first replica is the preferred leader.
+type Partition struct {
+	ID       PartitionID `json:"ID"`
+	Replicas []Replica   `json:"Replicas"`
+	Formed   bool        `json:"Formed"` // a leader was seen: from now on no member bootstraps the group again
+	// Target is the planned placement, nil if it is the current one. Until it is reached, members
+	// hold the replicas of both lists. A replica that is in both is the same replica.
+	Target []Replica `json:"Target"`
+	Paused bool      `json:"Paused"` // the move to Target is paused
+	Last   uint32    `json:"Last"`   // highest number ever assigned to a replica of it
+}
+
 // Member is the catalog's record of a process. Only members whose properties were set have one; for
 // the others the zero value with their ID applies.
 type Member struct {

@@ -14,7 +14,6 @@ const (
 	ruleNameCharactersMax         = 50
 	SubscriptionNameCharactersMax = 50
 	RuleBytesMax                  = 64 * 1024 // of an encoded rule, without its time of creation
-	subscriptionsSegment          = "subscriptions"
 )
 
 // SubscriptionsMax is the maximum number of subscriptions of a topic.
@@ -229,26 +228,4 @@ func (t *SQLText) valid() bool {
 		valid = valid && utf8.ValidString(t.Parameters[i].Name)
 	}
 	return valid
-}
-
-// SubscriptionPath returns the path of a subscription of a topic.
-func SubscriptionPath(topic, subscription string) string {
-	return topic + "/Subscriptions/" + subscription
-}
-
-// SplitSubscriptionPath splits a path into topic and subscription at the segment Subscriptions,
-// case-insensitively; ok is false if it is not the path of a subscription. It does not check
-// whether the names are valid or exist.
-func SplitSubscriptionPath(path string) (topic, subscription string, ok bool) {
-	for at := 0; ; {
-		slash := strings.IndexByte(path[at:], '/')
-		if slash < 0 {
-			return "", "", false
-		}
-		at += slash + 1
-		word, rest, more := strings.Cut(path[at:], "/")
-		if more && NameKey(word) == subscriptionsSegment {
-			return path[:at-1], rest, at > 1 && rest != ""
-		}
-	}
 }

@@ -2,6 +2,9 @@ package fsm
 
 import "github.com/peeklock/peeklock/fsm/fields"
 
+// MessageBytesMin is the minimum size of a Message, against which counts are checked: four empty texts, two numbers.
+const MessageBytesMin = 6
+
 // SendMessages stores messages at the tail of a queue: all of them or none. Messages with an
 // EnqueueAt in the future become Scheduled and get a sequence number like the others; when their
 // time comes they get a new number, at the tail. With duplicate detection, a message whose id is

@@ -3,6 +3,8 @@ package fsm
 import (
 	"io"
 	"strconv"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // Instant is a point in time in milliseconds since the Unix epoch, UTC. Zero means "none".
@@ -263,4 +265,17 @@ func (a Address) Before(b Address) bool {
 		return a.Entity < b.Entity
 	}
 	return a.Sub < b.Sub
+}
+
+func (a *Address) fields(x *fields.Codec) {
+	fields.Uint64(x, &a.Entity)
+	fields.Uint8(x, &a.Sub)
+}
+
+// lockBytesMin is the minimum size of a LockID, against which counts are checked: sequence, epoch.
+const lockBytesMin = 2
+
+func (l *LockID) fields(x *fields.Codec) {
+	fields.Uint64(x, &l.Sequence)
+	fields.Uint32(x, &l.Epoch)
 }
