@@ -215,7 +215,10 @@ func (d *Dir) load() error {
 	if info.Size() > identityBytesMax {
 		return fmt.Errorf("read identity: %s is %d bytes long: not ours", path, info.Size())
 	}
-	data, err := d.files.ReadFile(path)
+	data, err := disk.ReadFile(d.files, path)
+	if errors.Is(err, disk.ErrDamaged) {
+		return fmt.Errorf("read identity: %w; put back %s, or replace this member by a new one with an empty folder", err, path)
+	}
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -48,14 +47,13 @@ func (b *Store) Compact(ctx context.Context, s *Segment, move func([]Record) (mo
 		if err := ctx.Err(); err != nil {
 			return moved, err
 		}
-		n, err := s.file.ReadAt(buf, at)
-		switch {
+		chunk := buf[:min(int64(len(buf)), s.size-at)]
+		switch err := disk.ReadAt(s.file, chunk, at); {
 		case errors.Is(err, fs.ErrClosed):
 			return moved, nil // its last message was settled meanwhile
-		case err != nil && !errors.Is(err, io.EOF):
-			return moved, fmt.Errorf("read segment %s at %d: %w", s.path, at, err)
+		case err != nil:
+			return moved, fmt.Errorf("read segment %s: %w", s.path, err)
 		}
-		chunk := buf[:min(int64(n), s.size-at)]
 		var used int
 		if records, used, err = s.records(records[:0], at, chunk); err != nil {
 			return moved, err

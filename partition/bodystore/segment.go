@@ -116,7 +116,7 @@ func checkSegment(f disk.File, s SegmentSize) error {
 		return fmt.Errorf("%d bytes where the snapshot has %d: %w", info.Size(), s.Size, disk.ErrDamaged)
 	}
 	var h [HeaderBytes]byte
-	if _, err := f.ReadAt(h[:], 0); err != nil {
+	if err := disk.ReadAt(f, h[:], 0); err != nil {
 		return err
 	}
 	switch {

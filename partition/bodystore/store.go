@@ -421,14 +421,14 @@ func (b *Store) readAt(ref fsm.Ref, buf []byte) error {
 	case unwritten:
 		return ErrUnwritten
 	}
-	_, err := s.file.ReadAt(buf, int64(ref.Offset))
+	err := disk.ReadAt(s.file, buf, int64(ref.Offset))
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrClosed):
 		return errSegmentDeleted
 	}
-	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, disk.ErrDamaged)
+	return fmt.Errorf("read segment %s: %w", s.path, err)
 }
 
 // Release implements fsm.Bodies.

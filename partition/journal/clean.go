@@ -176,7 +176,11 @@ func (j *Journal) copyPiece(from *segment, entries []placed) error {
 		}
 		b := make([]byte, e.at.recordBytes())
 		if err := from.readAt(b, int64(e.at.offset)); err != nil {
-			return j.failCopy(&e, err)
+			if !errors.Is(err, disk.ErrDamaged) {
+				return j.failCopy(&e, err)
+			}
+			j.noteDamage(e.group, fmt.Errorf("copy entry %d of group %d from %s: %w", e.index, e.group, j.path(from.seg), err))
+			return errDamagedEntry
 		}
 		r, n := decodeRecord(b)
 		if n != len(b) || r.damaged || r.Group != e.group || r.Index != e.index {

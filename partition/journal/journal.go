@@ -404,7 +404,7 @@ func (j *Journal) Read(group uint32, index uint64, out *Entry) error {
 	s.mu.RLock() // before mu is free: the segment may be closed then
 	j.mu.RUnlock()
 	b := make([]byte, recordHeadBytes+int(at.bytes))
-	_, err := s.file.ReadAt(b, int64(at.offset))
+	err := disk.ReadAt(s.file, b, int64(at.offset))
 	s.mu.RUnlock()
 	if err != nil {
 		return fmt.Errorf("read entry %d of group %d: %w", index, group, err)

@@ -39,8 +39,7 @@ func (s *segment) offsetOf(position uint64) int64 { return int64(position-s.base
 func (s *segment) readAt(b []byte, offset int64) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	_, err := s.file.ReadAt(b, offset)
-	return err
+	return disk.ReadAt(s.file, b, offset)
 }
 
 func (s *segment) close() error {
@@ -70,7 +69,7 @@ func (j *Journal) openSegment(head segmentHead) (*segment, error) {
 		err = fmt.Errorf("%s has %d bytes and should have %d: %w", path, info.Size(), head.size, disk.ErrDamaged)
 	}
 	if err == nil {
-		_, err = file.ReadAt(b, 0)
+		err = disk.ReadAt(file, b, 0)
 	}
 	if want := head.encode(); err == nil && !bytes.Equal(b[:segmentHeadEnd], want[:segmentHeadEnd]) {
 		if isSegmentHead(b) {

@@ -168,7 +168,10 @@ type boltMetas struct {
 func readMetas(file io.ReaderAt) (m boltMetas, err error) {
 	read := func(offset int64) (pageBytes int64, err error) {
 		page := make([]byte, metaEnd)
-		if _, err := file.ReadAt(page, offset); err != nil && !errors.Is(err, io.EOF) {
+		switch _, err := file.ReadAt(page, offset); {
+		case disk.IsUnreadable(err): // it is damaged
+			return 0, nil
+		case err != nil && !errors.Is(err, io.EOF):
 			return 0, err
 		}
 		if binary.NativeEndian.Uint32(page[metaStart:]) != metaMagic || binary.NativeEndian.Uint32(page[metaStart+4:]) != metaVersion ||
@@ -205,8 +208,11 @@ func (m *boltMetas) isNewest(transaction uint64) bool {
 // that the file is whole. It is called before anything else reads the file. It returns the id that the file must have, empty if there
 // is no copy, or an error that wraps disk.ErrDamaged if the file is damaged and the copy may lack transactions.
 func restoreValues(cfg *Config) (id string, err error) {
-	content, err := cfg.FS.ReadFile(cfg.Path + copySuffix)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	content, err := disk.ReadFile(cfg.FS, cfg.Path+copySuffix)
+	switch {
+	case errors.Is(err, disk.ErrDamaged):
+		cfg.Logger.Error("failed to read the copy of terms and votes, and goes on without it: check the disk", "path", cfg.Path+copySuffix, "error", err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("read the copy of the values: %w", err)
 	}
 	c := decodeCopy(content)
@@ -237,8 +243,12 @@ func restoreValues(cfg *Config) (id string, err error) {
 	case !metas.isNewest(c.transaction):
 		return "", errLostValues
 	case c.sum != nil:
-		if sum, err := sumOfBolt(file); err != nil || bytes.Equal(sum, c.sum) {
-			return c.values[keyFile], err
+		sum, err := sumOfBolt(file)
+		if err == nil && bytes.Equal(sum, c.sum) {
+			return c.values[keyFile], nil
+		}
+		if err != nil && !errors.Is(err, disk.ErrDamaged) {
+			return "", err
 		}
 		cfg.Logger.Error("file of terms and votes was damaged, and is written again from its copy: check the disk", "path", cfg.Path)
 	}
@@ -313,7 +323,7 @@ func sumOfBolt(file disk.File) ([]byte, error) {
 		return nil, err
 	}
 	sum := crc32.New(disk.Castagnoli)
-	_, err = io.Copy(sum, io.NewSectionReader(file, 0, info.Size()))
+	_, err = io.Copy(sum, disk.Reader(io.NewSectionReader(file, 0, info.Size())))
 	return binary.LittleEndian.AppendUint64(sum.Sum(nil), uint64(info.Size())), err
 }
 
@@ -348,6 +358,7 @@ func (s *valueStore) Get(key []byte) ([]byte, error) {
 func (s *valueStore) Set(key, value []byte) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	defer explainFault(s.path)()
 	if err := s.Store.Set(key, value); err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package raftlog
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"runtime/debug"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -68,6 +70,9 @@ func openBolt(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := readBolt(cfg.FS, path); err != nil {
+		return nil, nil, err
+	}
 	ranges, values, err := scanBolt(path)
 	if err != nil {
 		return nil, nil, err
@@ -88,6 +93,39 @@ func openBolt(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 		return nil, nil, explainLockError(err)
 	}
 	return &valueStore{Store: store, path: path, values: values}, ranges, nil
+}
+
+// readBolt reads the file once, if it exists. bbolt maps it into memory, and a page that cannot be read would end the process.
+func readBolt(files disk.FS, path string) error {
+	file, err := disk.Open(files, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = sumOfBolt(file)
+	if err = errors.Join(err, file.Close()); errors.Is(err, disk.ErrDamaged) {
+		return fmt.Errorf("%w: %w", errLostValues, err)
+	}
+	return err
+}
+
+// explainFault makes this goroutine end the process with words when a page of the file that bbolt has mapped cannot be read. The
+// function that it returns must be deferred. Nothing is written after that: bbolt has changed no page of the file yet, or
+// the copy lacks the transaction, and the next start writes the file again from its copy.
+func explainFault(path string) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		r := recover()
+		if fault, is := r.(interface{ Addr() uintptr }); is {
+			panic(fmt.Sprintf("raftlog: %s cannot be read (%v at %#x): check the disk, and start the member again: the file of a member with a journal is then written from its copy", path, r, fault.Addr()))
+		}
+		if r != nil {
+			panic(r)
+		}
+	}
 }
 
 // syncBolt makes durable what was read, if the file exists. It can be in the memory of the operating system alone, when the process was

@@ -153,7 +153,7 @@ func removeFolder(files disk.FS, dir string) error {
 }
 
 func readManifest(files disk.FS, dir string) (Manifest, error) {
-	b, err := files.ReadFile(filepath.Join(dir, manifestFile))
+	b, err := disk.ReadFile(files, filepath.Join(dir, manifestFile))
 	if err != nil {
 		return Manifest{}, disk.AsDamage(err)
 	}
@@ -261,7 +261,7 @@ func (s *Snapshot) OpenImage() (*Image, error) {
 func (s *Image) Load(machine Machine) error {
 	f, refs := s.file, s.refs
 	sum := crc32.New(disk.Castagnoli)
-	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
+	r := bufio.NewReaderSize(io.TeeReader(disk.Reader(f), sum), copyBufferBytes)
 	err := machine.Restore(r)
 	if err == nil {
 		if _, err = r.ReadByte(); errors.Is(err, io.EOF) {
@@ -295,7 +295,7 @@ func (s *Image) Load(machine Machine) error {
 }
 
 func (s *Snapshot) readRefs() ([]fsm.Ref, error) {
-	b, err := s.files.ReadFile(filepath.Join(s.Dir, refsFile))
+	b, err := disk.ReadFile(s.files, filepath.Join(s.Dir, refsFile))
 	if err != nil {
 		return nil, fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
 	}

@@ -162,7 +162,7 @@ func (s *snapshotStream) sendImage(w io.Writer) error {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
 	sum := crc32.New(disk.Castagnoli)
-	n, err := io.Copy(io.MultiWriter(w, sum), f)
+	n, err := io.Copy(io.MultiWriter(w, sum), disk.Reader(f))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

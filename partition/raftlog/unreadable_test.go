@@ -1,0 +1,140 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// badPage is a disk on which a page of a file cannot be read.
+type badPage struct {
+	disk.OS
+
+	path string
+	at   int64
+}
+
+type badPageFile struct {
+	disk.File
+
+	at int64
+}
+
+func (d badPage) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(path, flag, mode)
+	if err == nil && path == d.path {
+		return badPageFile{f, d.at}, nil
+	}
+	return f, err
+}
+
+func (d badPage) ReadFile(path string) ([]byte, error) {
+	if path == d.path {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EIO}
+	}
+	return d.OS.ReadFile(path)
+}
+
+func (f badPageFile) ReadAt(b []byte, at int64) (int, error) {
+	if at <= f.at && f.at < at+int64(len(b)) {
+		return 0, &fs.PathError{Op: "read", Path: "a file", Err: syscall.EIO}
+	}
+	return f.File.ReadAt(b, at)
+}
+
+// openOn opens a stopped log on a disk and returns its values.
+func openOn(t *testing.T, path string, files disk.FS) (map[string]string, error) {
+	t.Helper()
+	l, err := Open(Config{Path: path, Kind: Journal, SegmentBytes: 4096, FS: files, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	got := valuesOf(t, l)
+	return got, l.Close()
+}
+
+// A file of terms and votes of which a page cannot be read is written again from its copy, before bbolt maps it. A copy that cannot be
+// read harms nothing. With neither the start is refused with words.
+func TestUnreadableValuesAreRestored(t *testing.T) {
+	t.Parallel()
+	_, killed, closed := stopLogs(t)
+	path := filepath.Join(kit.MemoryDir(t), "raft.db")
+	for name, s := range map[string]stoppedLog{"killed": killed, "closed": closed} {
+		for page := range len(s.bolt) / os.Getpagesize() {
+			for _, file := range []string{path, path + copySuffix} {
+				what := fmt.Sprintf("%s, page %d of %s", name, page, filepath.Base(file))
+				s.write(t, path)
+				var once onceBad
+				once.badPage = badPage{path: file, at: int64(page*os.Getpagesize() + 20)}
+				got, err := openOn(t, path, &once)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if !maps.Equal(s.values, got) {
+					t.Fatalf("%s: %s", what, cmp.Diff(s.values, got))
+				}
+			}
+		}
+	}
+	closed.copy = nil
+	closed.write(t, path)
+	_, err := openOn(t, path, badPage{path: path, at: int64(2*os.Getpagesize() + 20)})
+	if !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), "put back the file") {
+		t.Errorf("without a copy: %v", err)
+	}
+}
+
+// onceBad is a bad page of a file until the file is replaced.
+type onceBad struct {
+	badPage
+
+	replaced bool
+}
+
+func (d *onceBad) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if d.replaced {
+		return d.OS.OpenFile(path, flag, mode)
+	}
+	return d.badPage.OpenFile(path, flag, mode)
+}
+
+// Rename ends the fault of a file that is replaced: the new one is elsewhere on the disk.
+func (d *onceBad) Rename(from, to string) error {
+	d.replaced = d.replaced || to == d.path
+	return d.OS.Rename(from, to)
+}
+
+// A page that bbolt cannot read from the mapped file ends the process with words.
+func TestUnreadableMappedPageIsExplained(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "raft.db")
+	store, _, err := openBolt(&Config{Path: path, FS: disk.OS{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Set([]byte("a"), []byte("b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 0); err != nil { // the mapped pages are gone, as bad ones
+		t.Fatal(err)
+	}
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.Contains(said, "start the member again") {
+			t.Errorf("it ended with %q", said)
+		}
+	}()
+	err = store.Set([]byte("a"), []byte("c"))
+	t.Errorf("a value was set: %v", err)
+}
