@@ -32,7 +32,7 @@ func (g *Group) compact(ctx context.Context) {
 			switch {
 			case ctx.Err() != nil:
 			case disk.IsShortage(err):
-				g.cfg.Logger.WarnContext(ctx, "compaction given up until the next snapshot", "error", err)
+				g.cfg.Logger.WarnContext(ctx, "failed to compact segments, will retry after the next snapshot", "error", err)
 			default:
 				g.halt(fmt.Errorf("compact: %w", err))
 			}
