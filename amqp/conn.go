@@ -85,6 +85,7 @@ type conn struct {
 	timer            *time.Timer
 
 	transactions transaction.Set
+	enlisted     map[deliveryKey]*enlisted // what transactions settle, by delivery
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
@@ -132,6 +133,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		linksByKey:      make(map[linkKey]endpoint),
 		consumers:       new(consumers),
 		endedChannels:   make(map[uint16]struct{}),
+		enlisted:        make(map[deliveryKey]*enlisted),
 		grants:          make(grants),
 		namespace:       fsm.DefaultNamespace,
 		started:         time.Now(),

@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"crypto/rand"
-	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
@@ -43,7 +42,7 @@ func (a *incomingDelivery) command(ctx context.Context) {
 	switch command := command.(type) {
 	case *wire.Declare:
 		a.payload = nil
-		a.finish(ctx, a.declare(command))
+		a.declare(ctx, command)
 	case *wire.Discharge:
 		id, waiting := transaction.IDOf(command.TxnID), *a
 		waiting.payload = nil
@@ -54,26 +53,36 @@ func (a *incomingDelivery) command(ctx context.Context) {
 	}
 }
 
-// declare opens a transaction and writes its id to the answer.
-func (a *incomingDelivery) declare(d *wire.Declare) refusal.Cause {
+// ShortOfMemory reports whether the connection is to hold no more. mu is held.
+func (o *owner) ShortOfMemory() bool { return (*conn)(o).shortOfMemory() }
+
+// declare opens a transaction, now or when another one has ended, and answers with its id. A declare that waits gives its
+// credit back, because the discharge for which it waits may come over the same link.
+func (a *incomingDelivery) declare(ctx context.Context, d *wire.Declare) {
 	switch {
 	case d.GlobalID != nil:
-		return refusal.New(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
+		a.finish(ctx, refusal.New(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id."))
+		return
 	case a.settled:
-		return refusal.New(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
+		a.finish(ctx, refusal.New(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled."))
+		return
 	}
 	var id transaction.ID
 	_, _ = rand.Read(id[:]) // Read never fails
-	c := a.link.session.conn
+	c, waiting := a.link.session.conn, *a
+	waiting.state = &wire.Declared{TxnID: id[:]}
+	answer := func(cause refusal.Cause) { waiting.finish(ctx, cause) }
 	c.mu.Lock()
 	defer c.unlock()
 	if a.link.state != attached {
-		return transaction.Unknown() // the link has ended: there is no answer
+		c.brokerCalls = append(c.brokerCalls, func() { answer(transaction.Unknown()) }) // the link has ended: nothing is sent
+		return
 	}
-	cause := c.transactions.Declare(a.link, time.Now(), id)
+	if c.transactions.Declare(ctx, a.link, id, answer) {
+		waiting.isRequest = true
+		a.link.returnCredit()
+	}
 	c.resetTimer()
-	a.state = &wire.Declared{TxnID: id[:]}
-	return cause
 }
 
 // storeInTransaction enlists the messages of a delivery that is part of a transaction.

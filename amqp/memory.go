@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -47,7 +48,7 @@ func (c *conn) heldBytes() int64 {
 		fixed = len(c.grants) * grantBytes
 	}
 	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
-		c.inFlightBytes+c.transactions.Bytes()+c.queuedBytes+cap(c.out)+cap(c.scratch)+
+		c.inFlightBytes+c.transactions.Bytes()+c.transactions.Len()*transaction.OverheadBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
 		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
 		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
-	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -133,7 +132,7 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	}
 	taken := s.takeUnsettled(d.First, last)
 	if d.Settled && d.State == nil {
-		taken = s.keepEnlisted(d.First, last, taken)
+		taken = s.keepEnlisted(taken)
 	}
 	switch {
 	case what.refused.Condition != "":
@@ -149,11 +148,20 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 // keepEnlisted puts back deliveries that transactions settle, open ones and those that are being committed, and
 // returns the others: a disposition that only settles says of them that the client has forgotten them, not that they
 // are released.
-func (s *session) keepEnlisted(first, last uint32, taken []settledDelivery) []settledDelivery {
-	s.conn.transactions.Each(func(t *transaction.Transaction) {
-		taken, _ = enlistedOf(t).settledByClient(s, first, last, taken)
-	})
-	return taken
+func (s *session) keepEnlisted(taken []settledDelivery) (others []settledDelivery) {
+	if len(s.conn.enlisted) == 0 {
+		return taken
+	}
+	for _, d := range taken {
+		key := deliveryKey{s, d.id}
+		if all := s.conn.enlisted[key]; all != nil {
+			all.list[all.at[key]].clientSettled = true
+			s.unsettled[d.id] = d.unsettled
+		} else {
+			others = append(others, d)
+		}
+	}
+	return others
 }
 
 // settleDeliveries settles the deliveries of each link with one call.

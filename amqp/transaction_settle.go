@@ -51,9 +51,20 @@ func (e *enlistedDelivery) forget() bool {
 
 // RolledBack forgets the deliveries that the client has settled: it cannot settle them again over their link.
 func (all *enlisted) RolledBack() {
+	all.leave()
 	for i := range all.list {
 		if e := &all.list[i]; e.clientSettled {
 			e.forget()
+		}
+	}
+}
+
+// leave removes the deliveries from those that transactions of the connection settle.
+func (all *enlisted) leave() {
+	for i := range all.list {
+		e := &all.list[i]
+		if key := (deliveryKey{e.session, e.id}); e.session.conn.enlisted[key] == all {
+			delete(e.session.conn.enlisted, key)
 		}
 	}
 }
@@ -62,6 +73,7 @@ func (all *enlisted) RolledBack() {
 // answered, each run of neighbours with one disposition. The state is again that of the transaction: Java takes
 // a plain outcome for another one than it asked for.
 func (all *enlisted) Committed() {
+	all.leave()
 	var first, last *enlistedDelivery // of the run that is not answered yet
 	for i := range all.list {
 		e := &all.list[i]
@@ -215,7 +227,8 @@ func (s *session) enlistDeliveries(id *transaction.ID, taken []settledDelivery, 
 			t.SettleOn(all)
 		}
 		for _, one := range taken[:n] {
-			all.at[deliveryKey{s, one.id}] = len(all.list)
+			key := deliveryKey{s, one.id}
+			all.at[key], s.conn.enlisted[key] = len(all.list), all
 			all.list = append(all.list, enlistedDelivery{session: s, settledDelivery: one, outcome: what.outcome, clientSettled: settled})
 		}
 		taken = taken[n:]

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/transaction"
@@ -85,6 +86,16 @@ func (p *peer) coordinator(handle uint32) {
 	}
 	if f := expect[*wire.Flow](p); f.LinkCredit == nil || *f.LinkCredit == 0 {
 		p.Fatalf("flow %+v", f)
+	}
+}
+
+// disposition reads frames up to the next disposition.
+func (p *peer) disposition() *wire.Disposition {
+	p.Helper()
+	for {
+		if d, ok := p.next().Body.(*wire.Disposition); ok {
+			return d
+		}
 	}
 }
 
@@ -499,26 +510,80 @@ func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	}
 }
 
+// Of more transactions than a connection may have open, a declare waits for another one to end, and is refused after five
+// seconds. The credit of the coordinator link suffices for the discharges meanwhile.
+func TestDeclareWaitsForAnotherTransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := transactionPeer(t, newTransactionLog("orders"))
+		var txns [][]byte
+		id := uint32(0)
+		for range transaction.OpenMax {
+			p.command(id, &wire.Declare{})
+			d, ok := p.disposition().State.(*wire.Declared)
+			if !ok {
+				t.Fatalf("declare %d is refused", id)
+			}
+			txns = append(txns, append([]byte{}, d.TxnID...))
+			id++
+		}
+		const waiting = 2*requestCreditMax + 1
+		for range waiting {
+			p.command(id, &wire.Declare{})
+			id++
+		}
+		for i := range waiting - 1 {
+			p.command(id, &wire.Discharge{TxnID: txns[i], Fail: true})
+			var declared, discharged bool
+			for !declared || !discharged {
+				d := p.disposition()
+				if _, ok := d.State.(*wire.Declared); ok {
+					declared = d.First == transaction.OpenMax+uint32(i)
+				} else {
+					discharged = d.First == id
+				}
+			}
+			id++
+		}
+		began := time.Now()
+		d := p.disposition()
+		r, ok := d.State.(*wire.Rejected)
+		if !ok || d.First != transaction.OpenMax+waiting-1 || r.Error.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(r.Error.Description, "Use another client, or fewer concurrent calls.") {
+			t.Errorf("disposition %+v, state %+v", d, d.State)
+		}
+		if took := time.Since(began); took != transaction.DeclareWithin {
+			t.Errorf("refused after %v, want %v", took, transaction.DeclareWithin)
+		}
+	})
+}
+
+// A transaction that is being committed counts among those that a connection may have.
 func TestOpenTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
-	b := newTransactionLog("orders")
-	b.wait = make(chan struct{})
-	p := transactionPeer(t, b)
-	p.sender(0, "orders")
-	id := uint32(0)
-	var txn []byte
-	for range transaction.OpenMax {
-		txn = p.declare(id)
-		id++
-	}
-	p.transfer(0, id, encodedMessage(t, nil), in(txn))
-	p.within(txn, wire.RoleReceiver, id, id, "accepted")
-	p.command(id+1, &wire.Discharge{TxnID: txn}) // the broker does not answer, so the transaction still counts
-	p.command(id+2, &wire.Declare{})
-	p.refused(id+2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded)
-	close(b.wait)
-	p.accepted()
-	p.declare(id + 3)
+	synctest.Test(t, func(t *testing.T) {
+		b := newTransactionLog("orders")
+		b.wait = make(chan struct{})
+		p := transactionPeer(t, b)
+		p.sender(0, "orders")
+		id := uint32(0)
+		var txn []byte
+		for range transaction.OpenMax {
+			p.command(id, &wire.Declare{})
+			d, _ := p.disposition().State.(*wire.Declared)
+			txn = append([]byte{}, d.TxnID...)
+			id++
+		}
+		p.transfer(0, id, encodedMessage(t, nil), in(txn))
+		p.within(txn, wire.RoleReceiver, id, id, "accepted")
+		p.command(id+1, &wire.Discharge{TxnID: txn}) // the broker does not answer, so the transaction still counts
+		p.command(id+2, &wire.Declare{})
+		if r, ok := p.disposition().State.(*wire.Rejected); !ok || r.Error.Condition != wire.ConditionResourceLimitExceeded {
+			t.Errorf("declare: %+v, want rejected", r)
+		}
+		close(b.wait)
+		p.accepted()
+		p.declare(id + 3)
+	})
 }
 
 // A transaction has limits of its own for sends and for settlements: a hundred sends and one settlement fit.

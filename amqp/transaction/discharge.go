@@ -63,6 +63,9 @@ func (t *Transaction) committed(code fsm.Code, work *fsm.Transaction) {
 	defer c.Unlock()
 	t.set.endCommit(t)
 	if code != fsm.OK {
+		if t.deliveries != nil {
+			t.deliveries.RolledBack()
+		}
 		return
 	}
 	c.Committed(work)

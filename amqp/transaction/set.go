@@ -1,7 +1,9 @@
 package transaction
 
 import (
+	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,13 +14,16 @@ import (
 
 // Limits of the transactions of a connection.
 const (
-	OpenMax                = 16              // of one connection, including those being committed
+	OpenMax                = 1000            // of one connection, including those being committed
+	OverheadBytes          = 1 << 10         // memory of a transaction without operations
+	DeclareWithin          = 5 * time.Second // a declare waits for another transaction to end
+	waitingMax             = OpenMax         // declares of a connection that wait
 	SendsMax               = 100             // messages sent in one transaction: the maximum of the cloud
 	SettlementsMax         = 1000            // messages settled in one transaction
 	BytesMax               = 16 << 20        // one transaction: payloads, and the properties of settlements
 	TotalBytesMax          = 32 << 20        // all transactions of a connection together
 	Within                 = 2 * time.Minute // from declare to discharge
-	expiredTransactionsMax = 64              // remembered ids of transactions that took too long
+	expiredTransactionsMax = OpenMax         // remembered ids of transactions that took too long
 	operationOverhead      = 256             // bytes counted for an operation in addition to its payload
 )
 
@@ -30,6 +35,8 @@ type Connection interface {
 	Later(call func())
 	// Recovered is deferred by functions that a goroutine of the broker calls. It handles a panic.
 	Recovered(ctx context.Context)
+	// ShortOfMemory reports whether the connection holds more than its share while memory is short. The mutex is held.
+	ShortOfMemory() bool
 	// Committed is told what was committed. The mutex is held.
 	Committed(work *fsm.Transaction)
 }
@@ -47,7 +54,10 @@ type Set struct {
 
 	open       map[ID]*Transaction
 	committing map[ID]*Transaction // passed to the broker, or waiting for answers before that
-	expired    []ID                // ids of the last transactions that took too long
+	deadlines  list.List           // the open transactions, by deadline
+	waiting    []*declaration      // by arrival
+	expired    map[ID]struct{}     // the last transactions that took too long
+	expiredIDs []ID                // expired, by age
 	bytes      int                 // bytes of the open and the committing transactions
 }
 
@@ -60,16 +70,79 @@ func (all *Set) Len() int { return len(all.open) + len(all.committing) }
 // Bytes returns what the transactions hold, in bytes. The mutex is held.
 func (all *Set) Bytes() int { return all.bytes }
 
-// Declare opens a transaction that ends with its owner, the link that declares it. The mutex is held.
-func (all *Set) Declare(owner any, now time.Time, id ID) refusal.Cause {
-	if all.Len() >= OpenMax {
-		return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d open transactions; more are not possible. Discharge one first.", OpenMax)
+// declaration is a declare that waits until another transaction ends.
+type declaration struct {
+	owner any
+	id    ID
+	done  func(refusal.Cause)
+	timer *time.Timer
+}
+
+// Declare opens a transaction that ends with its owner, the link that declares it, and calls done from Unlock. When the
+// connection has OpenMax transactions, or more memory than its share, it waits up to DeclareWithin for another one to
+// end. done then gets the outcome later, or [Unknown] when the owner ends before. The mutex is held, but not during done.
+func (all *Set) Declare(ctx context.Context, owner any, id ID, done func(refusal.Cause)) (waits bool) {
+	w := &declaration{owner: owner, id: id, done: done}
+	switch {
+	case all.admits() && len(all.waiting) == 0:
+		all.begin(w)
+		return false
+	case len(all.waiting) >= waitingMax:
+		all.answer(w, tooMany())
+		return false
 	}
+	all.waiting = append(all.waiting, w)
+	w.timer = time.AfterFunc(DeclareWithin, func() {
+		defer all.conn.Recovered(ctx)
+		all.conn.Lock()
+		defer all.conn.Unlock()
+		i := slices.Index(all.waiting, w)
+		switch {
+		case i < 0:
+		case all.admits():
+			all.waiting = slices.Delete(all.waiting, i, i+1)
+			all.begin(w)
+		default:
+			all.waiting = slices.Delete(all.waiting, i, i+1)
+			all.answer(w, tooMany())
+		}
+	})
+	return true
+}
+
+func tooMany() refusal.Cause {
+	return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection may have %d open transactions and has had no room for another one for %v. Use another client, or fewer concurrent calls.", OpenMax, DeclareWithin)
+}
+
+// admits reports whether another transaction may be opened.
+func (all *Set) admits() bool { return all.Len() < OpenMax && !all.conn.ShortOfMemory() }
+
+// begin opens the transaction of a declare.
+func (all *Set) begin(w *declaration) {
 	if all.open == nil {
 		all.open = make(map[ID]*Transaction)
 	}
-	all.open[id] = &Transaction{set: all, id: id, owner: owner, deadline: now.Add(Within)}
-	return refusal.Cause{}
+	t := &Transaction{set: all, id: w.id, owner: w.owner, deadline: time.Now().Add(Within)}
+	t.place = all.deadlines.PushBack(t)
+	all.open[w.id] = t
+	all.answer(w, refusal.Cause{})
+}
+
+// answer calls done of a declare at the next Unlock.
+func (all *Set) answer(w *declaration, cause refusal.Cause) {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	all.conn.Later(func() { w.done(cause) })
+}
+
+// admitWaiting opens the transactions of declares that wait, as far as there is room.
+func (all *Set) admitWaiting() {
+	for len(all.waiting) > 0 && all.admits() {
+		w := all.waiting[0]
+		all.waiting = slices.Delete(all.waiting, 0, 1)
+		all.begin(w)
+	}
 }
 
 // Find finds an open transaction by its id, or returns the reason why there is none. The mutex is held.
@@ -80,10 +153,8 @@ func (all *Set) Find(id *ID) (*Transaction, refusal.Cause) {
 	if t := all.open[*id]; t != nil {
 		return t, refusal.Cause{}
 	}
-	for _, lapsed := range all.expired {
-		if lapsed == *id {
-			return nil, refusal.AfterChange(wire.ConditionTransactionTimeout, "The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", Within)
-		}
+	if _, lapsed := all.expired[*id]; lapsed {
+		return nil, refusal.AfterChange(wire.ConditionTransactionTimeout, "The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", Within)
 	}
 	return nil, Unknown()
 }
@@ -91,16 +162,6 @@ func (all *Set) Find(id *ID) (*Transaction, refusal.Cause) {
 // Unknown returns the refusal of an operation in a transaction that is not open.
 func Unknown() refusal.Cause {
 	return refusal.AfterChange(wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.")
-}
-
-// Each calls visit with each transaction, open ones and those that are being committed. The mutex is held.
-func (all *Set) Each(visit func(*Transaction)) {
-	for _, t := range all.open {
-		visit(t)
-	}
-	for _, t := range all.committing {
-		visit(t)
-	}
 }
 
 // MarkRollbackOnly makes the transaction of a refused operation rollback-only, if it is open. The mutex is held.
@@ -116,13 +177,29 @@ func (all *Set) MarkRollbackOnly(id *ID, cause refusal.Cause) {
 // remain locked and unsettled.
 func (all *Set) rollback(t *Transaction) {
 	t.MarkRollbackOnly(t.rollbackReason)
-	delete(all.open, t.id)
+	all.close(t)
 	delete(all.committing, t.id)
 	t.ended = true
+	all.admitWaiting()
+}
+
+// close removes a transaction from the open ones.
+func (all *Set) close(t *Transaction) {
+	delete(all.open, t.id)
+	if t.place != nil {
+		all.deadlines.Remove(t.place)
+		t.place = nil
+	}
 }
 
 // RollbackOf ends the transactions that an owner has declared (part 4, 4.4.1). The mutex is held.
 func (all *Set) RollbackOf(owner any) {
+	all.waiting = slices.DeleteFunc(all.waiting, func(w *declaration) bool {
+		if w.owner == owner {
+			all.answer(w, Unknown())
+		}
+		return w.owner == owner
+	})
 	for _, t := range all.open {
 		if t.owner == owner {
 			all.rollback(t)
@@ -132,31 +209,38 @@ func (all *Set) RollbackOf(owner any) {
 
 // Expire rolls back transactions that took too long, and remembers their ids for later answers. The mutex is held.
 func (all *Set) Expire(now time.Time) {
-	for _, t := range all.open {
-		if now.Before(t.deadline) {
-			continue
+	for {
+		first, ok := all.FirstDeadline()
+		if !ok || now.Before(first) {
+			return
 		}
+		t, _ := all.deadlines.Front().Value.(*Transaction)
+		if len(all.expiredIDs) >= expiredTransactionsMax {
+			delete(all.expired, all.expiredIDs[0])
+			all.expiredIDs = slices.Delete(all.expiredIDs, 0, 1)
+		}
+		if all.expired == nil {
+			all.expired = make(map[ID]struct{})
+		}
+		all.expired[t.id] = struct{}{}
+		all.expiredIDs = append(all.expiredIDs, t.id)
 		all.rollback(t)
-		if len(all.expired) >= expiredTransactionsMax {
-			all.expired = append(all.expired[:0], all.expired[1:]...)
-		}
-		all.expired = append(all.expired, t.id)
 	}
 }
 
 // FirstDeadline returns when the first transaction expires; false if there is none. The mutex is held.
 func (all *Set) FirstDeadline() (first time.Time, ok bool) {
-	for _, t := range all.open {
-		if !ok || t.deadline.Before(first) {
-			first, ok = t.deadline, true
-		}
+	front := all.deadlines.Front()
+	if front == nil {
+		return first, false
 	}
-	return first, ok
+	t, _ := front.Value.(*Transaction)
+	return t.deadline, true
 }
 
 // beginCommit closes a transaction to operations.
 func (all *Set) beginCommit(t *Transaction) {
-	delete(all.open, t.id)
+	all.close(t)
 	if all.committing == nil {
 		all.committing = make(map[ID]*Transaction)
 	}
@@ -167,4 +251,5 @@ func (all *Set) beginCommit(t *Transaction) {
 func (all *Set) endCommit(t *Transaction) {
 	delete(all.committing, t.id)
 	all.bytes -= t.bytes
+	all.admitWaiting()
 }

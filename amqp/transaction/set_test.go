@@ -1,21 +1,34 @@
 package transaction
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
+
+// idleConnection makes no calls.
+type idleConnection struct{ sync.Mutex }
+
+func (*idleConnection) Later(func())               {}
+func (*idleConnection) Recovered(context.Context)  {}
+func (*idleConnection) Committed(*fsm.Transaction) {}
+func (*idleConnection) ShortOfMemory() bool        { return false }
 
 func TestExpiredTransactionsMax(t *testing.T) {
 	t.Parallel()
-	all := NewSet(nil, nil)
-	now := time.Now()
+	all := NewSet(&idleConnection{}, nil)
 	for i := range expiredTransactionsMax + 5 {
-		if cause := all.Declare(t, now, ID{byte(i)}); cause.Condition != "" {
-			t.Fatal(cause)
+		before := time.Now()
+		if all.Declare(t.Context(), t, ID{byte(i), byte(i >> 8)}, func(refusal.Cause) {}) {
+			t.Fatal("the declare waits")
 		}
-		all.Expire(now.Add(Within - 1))
+		now := time.Now()
+		all.Expire(before.Add(Within - 1))
 		if len(all.open) != 1 {
 			t.Fatal("too early")
 		}

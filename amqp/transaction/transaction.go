@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"container/list"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ type Transaction struct {
 	id       ID
 	owner    any // the transaction ends with the link that declared it
 	deadline time.Time
+	place    *list.Element // in set.deadlines; nil: it is not open
 
 	work        fsm.Transaction
 	deliveries  Deliveries              // those that the settlements in work settle; nil for none
