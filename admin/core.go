@@ -64,7 +64,10 @@ type Config struct {
 	SlowAfter time.Duration
 	// Messages serves the requests about messages that its package claims; nil: there are none.
 	Messages *dataplane.Server
-	Audit    *slog.Logger // changes with their callers, and missing rights; nil: Logger
+	// Operations are further operations of operators, by method and path as in "POST /reset"; the result, if not nil, is
+	// answered as JSON. They take precedence over all other routes.
+	Operations map[string]func(*http.Request) (any, error)
+	Audit      *slog.Logger // changes with their callers, and missing rights; nil: Logger
 	// Metrics serves /metrics to operators and to callers that need no key; nil: /metrics does not exist.
 	// PublicMetrics serves it to other callers without a credential; nil: they are refused.
 	Metrics, PublicMetrics http.Handler

@@ -91,9 +91,12 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/", s.guard(control.handler()))
 	json, atom := control.rejectUncleanPaths(mux), s.guard(http.HandlerFunc(service.serveATOM))
 	root := s.guard(http.HandlerFunc(listedServices))
+	operations := s.guard(http.HandlerFunc(s.serveOperation))
 	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case s.config.Operations[r.Method+" "+r.URL.Path] != nil:
+			operations.ServeHTTP(w, r)
 		case s.config.Messages != nil && dataplane.Claims(r):
 			messages.ServeHTTP(w, r)
 		case r.URL.Path == "/" && r.Method == http.MethodGet:
@@ -104,4 +107,24 @@ func (s *Server) handler() http.Handler {
 			json.ServeHTTP(w, r)
 		}
 	})
+}
+
+// serveOperation serves one of Config.Operations.
+func (s *core) serveOperation(w http.ResponseWriter, r *http.Request) {
+	r, err := s.admit(r, operatorOnly, "")
+	if err != nil {
+		s.writeProblem(w, r, err)
+		return
+	}
+	name := r.Method + " " + r.URL.Path
+	result, err := s.config.Operations[name](r)
+	s.auditChange(r, auditedChange{operation: name, kind: "member"}, err)
+	switch {
+	case err != nil:
+		s.writeProblem(w, r, err)
+	case result == nil:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		s.writeJSON(w, r, http.StatusOK, result)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,6 +138,8 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 		origins: origins(false), processors: raiseProcs(procsDev), metrics: metricsParts{config.MetricsOpen, metrics.EntitiesDefault},
 		auth: devKeys(o.requireKey),
 	}
+	clock := &movedClock{start: time.Now()}
+	parts.operations = func(m *member) map[string]func(*http.Request) (any, error) { return o.operations(m, listed, clock) }
 	remove, err := o.prepareDir()
 	if err != nil {
 		return err
@@ -148,6 +151,9 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	if parts.cluster, err = o.cluster(ctx, &parts); err != nil {
 		parts.closeListeners()
 		return err
+	}
+	if o.temporary {
+		parts.cluster.Now, parts.cluster.Monotonic = clock.now, clock.monotonic
 	}
 	parts.memory = guardMemory(ctx, p, set, memoryOfMachineDevPercent, 1, logger)
 	defer parts.memory.start(ctx)()

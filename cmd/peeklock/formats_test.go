@@ -22,5 +22,6 @@ func TestJSONOutputKeepsItsNames(t *testing.T) {
 		{Name: "config show", Of: []config.Value(nil)},
 		{Name: "dev", Of: devReady{}},
 		{Name: "emulator", Of: emulatorReady{}},
+		{Name: "clock advance", Of: clockAdvanced{}},
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -57,6 +58,8 @@ type memberParts struct {
 	trustLoopback bool
 	// trustAll treats callers of the control API from everywhere as operators.
 	trustAll bool
+	// operations are further operations of the control API; nil: none.
+	operations func(*member) map[string]func(*http.Request) (any, error)
 	// socket is the path of the control socket; "": there is none.
 	socket    string
 	proxyFrom []netip.Prefix // networks of proxies that report client addresses
@@ -183,6 +186,9 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 	}
 	_, api.ControlPort, _ = net.SplitHostPort(p.cluster.HTTPAddr)
 	_, api.ClientPort, _ = net.SplitHostPort(p.cluster.AMQPAddr)
+	if p.operations != nil {
+		api.Operations = p.operations(m)
+	}
 	var err error
 	if api.Metrics, api.PublicMetrics, err = p.handlers(m); err != nil {
 		return nil, err

@@ -325,3 +325,52 @@ func TestCurlTranscriptsWork(t *testing.T) {
 		t.Errorf("%d transcripts, want 8 or more", transcripts)
 	}
 }
+
+// A test that ends resets the emulator, so that the next one finds the entities of the file alone.
+func TestResetRestoresTheFile(t *testing.T) {
+	t.Parallel()
+	c := newDataClient(t)
+	m := c.e.devMember
+	c.do(201, "POST", "/orders/messages", "left behind")
+	say(t, m, 0, "queue", "create", "own")
+	say(t, m, 0, "queue", "delete", "other")
+	say(t, m, 0, "key", "create", "mine", "--rights", "send")
+	say(t, m, 0, "namespace", "create", "shop")
+	say(t, m, 0, "queue", "create", "a", "--namespace", "shop")
+	_, body := c.do(200, "POST", "/reset", "")
+	wants(t, body, `"created":6`)
+	list := say(t, m, 0, "queue", "list")
+	wants(t, list, "orders", "other", "sessions", "off")
+	if strings.Contains(list, "own") || strings.Contains(say(t, m, 0, "namespace", "list"), "shop") || strings.Contains(say(t, m, 0, "key", "list"), "mine") {
+		t.Errorf("something was left: %s", list)
+	}
+	c.do(204, "DELETE", "/orders/messages/head?timeout=0", "")
+	c.do(201, "POST", "/orders/messages", "new")
+	c.do(200, "DELETE", "/orders/messages/head", "")
+}
+
+// A test moves the clock instead of waiting for scheduled messages, locks and times to live.
+func TestClockIsMovedForward(t *testing.T) {
+	t.Parallel()
+	c := newDataClient(t)
+	at := time.Now().Add(40 * time.Minute).UTC().Format(http.TimeFormat)
+	c.do(201, "POST", "/orders/messages", "scheduled", "BrokerProperties", `{"ScheduledEnqueueTimeUtc":"`+at+`"}`)
+	c.do(201, "POST", "/other/messages", "locked")
+	c.do(201, "POST", "/other/messages/head", "")
+	c.do(204, "DELETE", "/orders/messages/head?timeout=0", "")
+	_, body := c.do(200, "POST", "/clock/advance?by=1h", "")
+	var answer clockAdvanced
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || time.Until(answer.Now) < 50*time.Minute {
+		t.Errorf("%s: %v", body, err)
+	}
+	if _, body := c.do(200, "DELETE", "/orders/messages/head?timeout=20", ""); body != "scheduled" {
+		t.Errorf("received %q, want the scheduled message", body)
+	}
+	header, _ := c.do(200, "DELETE", "/other/messages/head?timeout=20", "")
+	if got := c.broker(header)["DeliveryCount"]; got != 2.0 {
+		t.Errorf("delivery count %v, want 2: the lock has ended", got)
+	}
+	for _, by := range []string{"", "-1h", "0s", "x", "2000000h"} {
+		c.do(400, "POST", "/clock/advance?by="+by, "")
+	}
+}
