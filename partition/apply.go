@@ -345,6 +345,7 @@ func (g *Group) freeze() (*snapshots.Frozen, error) {
 		Clock:    g.machine.Times().Wall,
 		Config:   g.configIndex.Load(),
 		Segments: list,
+		Digested: g.snapshotter.checks.due.Load(),
 		Saved:    func() { g.snapshotter.saved(written) },
 	}, nil
 }

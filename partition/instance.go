@@ -18,6 +18,7 @@ const (
 	entriesPerRequestMax    = 64                   // of one AppendEntries request; also entries per apply batch
 	trailingEntriesMin      = 16                   // whatever their size; see snapshotter.trailingEntries
 	trailingEntriesUnknown  = 256                  // while the sizes of older entries are not known
+	allEntries              = 1 << 62              // more trailing entries than a log has: nothing is deleted
 	snapshotNever           = 24 * 365 * time.Hour // turns raft's own schedule off; the snapshotter decides
 	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
 	beatsPerHeartbeat       = 20                   // moments at which heartbeats are sent, in one heartbeat timeout; raft sends 5 to 10 of them

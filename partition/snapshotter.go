@@ -36,6 +36,8 @@ type snapshotter struct {
 	total           atomic.Uint64 // bytes of log applied since open
 	totalAtSnapshot atomic.Uint64 // total when the newest snapshot was frozen
 
+	checks snapshotChecks
+
 	mu    sync.Mutex
 	marks []logMark // one per logMarkBytes, oldest first
 }
@@ -135,7 +137,7 @@ func (k *snapshotter) run(ctx context.Context) {
 				continue
 			}
 		}
-		if err := k.g.Snapshot(ctx); err != nil && ctx.Err() == nil && k.g.halted() == nil {
+		if err := k.g.snapshotAndCheck(ctx); err != nil && ctx.Err() == nil && k.g.halted() == nil {
 			k.g.cfg.Logger.WarnContext(ctx, "failed to write snapshot", "error", err)
 			pause(ctx, time.Second)
 		}
@@ -166,6 +168,9 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	r := g.instance.Load().raft
 	conf := r.ReloadableConfig()
 	conf.TrailingLogs = g.snapshotter.trailingEntries()
+	if g.snapshotter.keepsLog() {
+		conf.TrailingLogs = allEntries
+	}
 	if err := r.ReloadConfig(conf); err != nil {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}

@@ -37,6 +37,9 @@ type Stats struct {
 	Snapshots     uint64
 	SnapshotAt    time.Time
 	SnapshotBytes int64
+	// SnapshotChecks counts the snapshots that this replica has loaded after it had written them, SnapshotChecksFailed those that it
+	// could not load, and SnapshotChecksSkipped those that did not fit into memory, of which only the checksum was compared.
+	SnapshotChecks, SnapshotChecksFailed, SnapshotChecksSkipped uint64
 	// Ahead is by how much the wall time of the newest applied entry is ahead of the clocks: nothing expires or
 	// becomes active before they have passed it.
 	Ahead time.Duration
@@ -51,6 +54,8 @@ func (g *Group) Stats() Stats {
 		LogBytes: g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
 	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
+	checks := &g.snapshotter.checks
+	f.SnapshotChecks, f.SnapshotChecksFailed, f.SnapshotChecksSkipped = checks.done.Load(), checks.failures.Load(), checks.skipped.Load()
 	newest, serial := g.snapshots.Newest()
 	f.Snapshots = serial
 	if newest != nil {

@@ -57,6 +57,8 @@ type Log struct {
 
 	// snapshotSlots is the semaphore of groups that may write a snapshot.
 	snapshotSlots chan struct{}
+	// checkSlot is the semaphore of groups that may load a snapshot to check it.
+	checkSlot chan struct{}
 
 	mu      sync.Mutex
 	writing bool
@@ -147,10 +149,10 @@ func Open(cfg Config) (*Log, error) {
 		files:         cfg.FS,
 		store:         store,
 		diskSpace:     disk.NewMonitor(cfg.FS, dir, cfg.Logger),
-		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
-		groups:        make(map[fsm.PartitionID]*Group),
-		failed:        make(map[*Group]error),
-		ranges:        ranges,
+		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax), checkSlot: make(chan struct{}, 1),
+		groups: make(map[fsm.PartitionID]*Group),
+		failed: make(map[*Group]error),
+		ranges: ranges,
 	}
 	if s, ok := store.(*journalStore); ok {
 		l.journal = s.journal
@@ -315,6 +317,16 @@ func (l *Log) AcquireSnapshot(ctx context.Context) (release func(), err error) {
 	select {
 	case l.snapshotSlots <- struct{}{}:
 		return func() { <-l.snapshotSlots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// AcquireSnapshotCheck waits for the slot in which one snapshot of the member is loaded to be checked; release returns it.
+func (l *Log) AcquireSnapshotCheck(ctx context.Context) (release func(), err error) {
+	select {
+	case l.checkSlot <- struct{}{}:
+		return func() { <-l.checkSlot }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

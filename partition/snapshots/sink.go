@@ -16,15 +16,17 @@ import (
 
 // Frozen is the state of a group at one index, as raft.FSMSnapshot. It is written by Persist or as a backup, and then released.
 type Frozen struct {
-	Bodies    *bodystore.Store
-	Image     fsm.Image
-	Applied   uint64 // index of the newest entry in it
-	Clock     fsm.Instant
-	Digest    digest.State
-	Config    uint64                  // index of the configuration that was applied last
-	Segments  []bodystore.SegmentSize // retained until Release
-	Saved     func()                  // called when a snapshot is on disk
-	published bool                    // a snapshot on disk now retains the segments
+	Bodies   *bodystore.Store
+	Image    fsm.Image
+	Applied  uint64 // index of the newest entry in it
+	Clock    fsm.Instant
+	Digest   digest.State
+	Config   uint64                  // index of the configuration that was applied last
+	Segments []bodystore.SegmentSize // retained until Release
+	Saved    func()                  // called when a snapshot is on disk
+	// Digested is set if Store.Check follows: the digest of Image is computed, which costs as much as writing it once more.
+	Digested  bool
+	published bool // a snapshot on disk now retains the segments
 }
 
 // Persist implements raft.FSMSnapshot. It runs beside apply. The caller of raft calls EndOwn when raft has finished.
@@ -66,8 +68,9 @@ type snapshotSink struct {
 	pipe     *io.PipeWriter // of a snapshot that the leader sends
 	result   chan error
 	local    bool
-	whole    bool // all of a snapshot that the leader sends is here
-	ordered  bool // beginInstall was called for it; its receiver calls endInstall
+	digest   uint64 // of the state, if it was computed
+	whole    bool   // all of a snapshot that the leader sends is here
+	ordered  bool   // beginInstall was called for it; its receiver calls endInstall
 	finished bool
 }
 
@@ -99,6 +102,9 @@ func (s *snapshotSink) writeLocal(f *Frozen, own *ownSnapshot) error {
 			s.BodyBytes += bodystore.RecordBytes(ref)
 		}
 	})
+	if state, ok := f.Image.(digestible); ok && f.Digested {
+		s.digest = state.Digest()
+	}
 	err = s.publish()
 	f.published = s.finished
 	return err
@@ -124,7 +130,7 @@ func (s *snapshotSink) publish() error {
 	s.store.newestImageBytes.Store(s.ImageBytes)
 	s.store.mu.Lock()
 	old := s.store.newest
-	s.store.newest = &Snapshot{Manifest: s.Manifest, files: s.store.Files, id: s.id, Dir: dir}
+	s.store.newest = &Snapshot{Manifest: s.Manifest, files: s.store.Files, id: s.id, Dir: dir, frozenDigest: s.digest}
 	gone := false
 	if old != nil {
 		old.replaced = true

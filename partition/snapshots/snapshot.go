@@ -67,8 +67,10 @@ type Snapshot struct {
 	// The store guards what follows.
 	files       disk.FS
 	id          string
-	openStreams int // streams that send it
-	replaced    bool
+	openStreams int // streams that send it, and holds
+	// frozenDigest is the digest of the state that was frozen, 0 unless Frozen.Digested was set: it is not stored.
+	frozenDigest uint64
+	replaced     bool
 }
 
 func (s *Snapshot) meta() *raft.SnapshotMeta {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -33,6 +34,8 @@ type Machine interface {
 	Restore(r io.Reader) error
 	// Refs calls visit for every body reference, in a fixed order, and stores the reference that visit returns.
 	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
+	// Image freezes the state.
+	Image() fsm.Image
 }
 
 // Store is the raft.SnapshotStore of a group. Its methods may be called concurrently, unless they say otherwise.
@@ -68,14 +71,14 @@ func (s *Store) Newest() (newest *Snapshot, serial uint64) {
 // ImageBytes returns the size in bytes of the newest image, 0 without one.
 func (s *Store) ImageBytes() int64 { return s.newestImageBytes.Load() }
 
-// DropOlder removes the folders that the newest snapshot has replaced. It must be called before raft uses the store.
+// DropOlder removes the folders that the newest snapshot has replaced, but none of a snapshot that could not be loaded. It must be called before raft uses the store.
 func (s *Store) DropOlder() error {
 	names, err := s.Files.ReadDir(s.Dir)
 	if err != nil {
 		return fmt.Errorf("open snapshots: %w", err)
 	}
 	for _, e := range names {
-		if s.newest == nil || e.Name() == s.newest.id {
+		if s.newest == nil || e.Name() == s.newest.id || strings.HasPrefix(e.Name(), failedPrefix) {
 			continue
 		}
 		if err := removeFolder(s.Files, filepath.Join(s.Dir, e.Name())); err != nil {
