@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"

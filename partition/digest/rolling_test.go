@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
+
 	"github.com/peeklock/peeklock/fsm"
 )
 
