@@ -113,7 +113,7 @@ matrix: ## make calls of the storage fail, one in each simulation: PART=1 OF=1, 
 
 matrix-table: ## the results of `make matrix` as a table
 	@PEEKLOCK_MATRIX=$(abspath $(MATRIX)) go test -count=1 -run '^TestMatrixTable$$' ./test/sim >&2
-	@cat $(MATRIX)/table.md
+	@cat $(MATRIX)/table
 
 fault: ## every fault test: three processes under load, killed, paused and isolated
 	PEEKLOCK_LONG=1 go test -count=1 -timeout 20m -v ./test/fault/...

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
@@ -37,7 +39,8 @@ const (
 	shortageLength = 20 * time.Second
 	stackDepthMax  = 64
 	// repairAfter is when an operator looks at the member after a call has failed, and restarts it if that is needed.
-	repairAfter = 25 * time.Second
+	repairAfter   = 25 * time.Second
+	compareWithin = 5 * time.Second
 )
 
 // matrixStreams are the streams that have clients: a fraction of the usual ones, because there are thousands of simulations.
@@ -112,8 +115,9 @@ type Call struct {
 
 // calls counts the calls of all members, and makes one of them fail.
 type calls struct {
-	world *world
-	fail  FailedCall
+	world  *world
+	fail   FailedCall
+	faults []Fault // of the plan
 
 	mu     sync.Mutex
 	active bool
@@ -128,8 +132,8 @@ type calls struct {
 	note   string // what became of the member
 }
 
-func newCalls(w *world, fail FailedCall) *calls {
-	return &calls{world: w, fail: fail, stacks: make(map[uint64]string), known: make(map[uint64]uint64), counts: make(map[uint64]int), last: make(map[uint64]uint64)}
+func newCalls(w *world, plan *Plan) *calls {
+	return &calls{world: w, fail: *plan.Call, faults: plan.Faults, stacks: make(map[uint64]string), known: make(map[uint64]uint64), counts: make(map[uint64]int), last: make(map[uint64]uint64)}
 }
 
 // start begins to count.
@@ -197,11 +201,35 @@ func (c *calls) repair(m *member) {
 	}
 	reason := p.fault()
 	if reason == "" {
+		c.compare()
 		return
 	}
 	c.addNote(restarted + reason)
 	m.kill(false)
 	m.ensureRunning()
+}
+
+// compare reports replicas that do not follow although nothing disturbs them any more.
+func (c *calls) compare() {
+	ctx, cancel := context.WithTimeout(context.Background(), compareWithin)
+	defer cancel()
+	at := time.Since(c.begun)
+	if at < 0 || slices.ContainsFunc(c.faults, func(f Fault) bool { return f.At < at+compareWithin && f.At+f.Length+repairAfter/2 > at }) {
+		return
+	}
+	for id := range c.world.partitions + 1 {
+		for {
+			v, err := c.world.anyOther(nil).node.Operator().Verify(ctx, fsm.PartitionID(id))
+			if err == nil && v.Equal {
+				break
+			}
+			if ctx.Err() != nil {
+				c.world.find("%v after the call failed, the replicas of partition %d differ: %+v: %v", repairAfter, id, v, err)
+				return
+			}
+			sleep(time.Second)
+		}
+	}
 }
 
 // fault returns why the process needs a restart, "" if it does not.
@@ -263,13 +291,14 @@ func stackText(frames []uintptr) string {
 
 // Outcome is what became of a simulation in which a call failed.
 type Outcome struct {
-	Reached  bool // there were so many calls
-	Call     Call
-	Text     string // the stack of the call
-	Note     string // why the member was restarted, "" if it was not
-	Findings []string
-	Gaps     []float64 // see gaps
-	Calls    int       // that were counted
+	Reached      bool // there were so many calls
+	Call         Call
+	Text         string // the stack of the call
+	MustContinue bool   // the failure may end no process, and may not stop sends for long
+	Note         string // why the member was restarted, "" if it was not
+	Findings     []string
+	Gaps         []float64 // see gaps
+	Calls        int       // that were counted
 }
 
 // outcome judges a simulation.
@@ -278,8 +307,12 @@ func (c *calls) outcome(report *Report) Outcome {
 	if c.failed != nil {
 		o.Reached, o.Call, o.Text = true, *c.failed, c.stacks[c.failed.Stack]
 	}
-	isAvoidable := c.fail.Class != IOError || isRead(o.Call.Name) && o.Call.Name != simfs.CallClose
-	if strings.HasPrefix(o.Note, restarted) && isAvoidable {
+	// After a failed sync the content of the disk is unknown, whatever the error. Bytes that cannot be read are damage, which heals.
+	o.MustContinue = c.fail.Class != IOError || isRead(o.Call.Name) && o.Call.Name != simfs.CallClose
+	if c.fail.Class != Hang1 && c.fail.Class != Hang5 && (o.Call.Name == simfs.CallSync || o.Call.Name == simfs.CallSyncFolder) {
+		o.MustContinue = false
+	}
+	if strings.HasPrefix(o.Note, restarted) && o.MustContinue {
 		o.Findings = append(o.Findings, "the member needed a restart: "+o.Note)
 	}
 	return o

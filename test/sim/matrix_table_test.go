@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// TestMatrixTable writes the results of the storage-error matrix to table.md, as the table of test/RESULTS.md; `make matrix-table` calls it.
+// TestMatrixTable writes the results of the storage-error matrix to the file table, as the table of test/RESULTS.md; `make matrix-table` calls it.
 func TestMatrixTable(t *testing.T) {
 	folder := os.Getenv(matrixVariable)
 	if folder == "" {
 		t.Skipf("%s, the folder of the results, is not set; `make matrix-table` sets it", matrixVariable)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "table.md"), []byte(matrixTable(readResults(t, folder))), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "table"), []byte(matrixTable(readResults(t, folder))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -42,7 +42,7 @@ func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 	report, begun, events := &Report{Plan: plan}, time.Now(), &digest{lines: lines}
 	w := newWorld(plan.Seed, plan.Members, plan.Partitions, events, log)
 	if plan.Call != nil {
-		w.calls = newCalls(w, *plan.Call)
+		w.calls = newCalls(w, &plan)
 		for _, m := range w.members {
 			m.observe()
 		}
@@ -51,6 +51,7 @@ func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 	if err := simulate(report, w); err != nil {
 		report.find("%v", err)
 	}
+	report.Findings = append(report.Findings, w.found...)
 	report.Virtual = time.Since(begun)
 	report.recorders = []*recorder{w.entries}
 	report.calls = w.calls
@@ -137,7 +138,6 @@ func simulate(report *Report, w *world) error {
 	waiting, cancelWait := context.WithTimeout(ctx, idleWithin)
 	defer cancelWait()
 	awaitIdle(waiting)
-	report.Findings = append(report.Findings, w.found...)
 	return err
 }
 

@@ -27,6 +27,10 @@ const (
 	startTriesMax = 600
 )
 
+// longTrailing is how much of their logs the members keep if calls fail in a cluster of three: otherwise a snapshot, which the leader
+// sends because it has nothing else, would hide that a replica refuses entries.
+const longTrailing = 4 << 20
+
 // world is a cluster of the simulation: members, their network, clocks and disks.
 type world struct {
 	partitions int
@@ -146,6 +150,9 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 		}
 	}
 	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: 1 << 30, Ballast: -1, LogSegment: 128 << 10}
+	if w.calls != nil && w.expect == 3 {
+		c.Sizes.Trailing = longTrailing
+	}
 	var err error
 	if c.PeerListener, err = host.Listen(peerPort); err != nil {
 		return c, err
