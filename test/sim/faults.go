@@ -77,8 +77,13 @@ func (d *disturber) begin(i int, f Fault) {
 		w.network.ResetStreams(f.Member, f.Other)
 	case FullDisk:
 		w.members[f.Member].store().SetFull(true)
-	case SlowDisk:
+	case SlowDisk, CrawlDisk:
 		w.members[f.Member].store().SetDelay(f.Amount)
+	case HungDisk:
+		w.members[f.Member].store().SetHung(true)
+	case Shortage:
+		op, err := shortage(f)
+		w.members[f.Member].store().FailNext(op, err)
 	case FailCall:
 		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
 		w.members[f.Member].store().FailNext(op, syscall.EIO)
@@ -105,6 +110,18 @@ func (d *disturber) begin(i int, f Fault) {
 		}
 	case Restore:
 		w.restoreCluster(f)
+	}
+}
+
+// shortage returns the operation that fails, and its error.
+func shortage(f Fault) (simfs.Op, error) {
+	switch f.Amount {
+	case 0:
+		return simfs.Open, simfs.PathError(simfs.CallOpen, dataFolder, syscall.EMFILE)
+	case 1:
+		return simfs.Write, simfs.PathError(simfs.CallWrite, dataFolder, syscall.ENOSPC)
+	default:
+		return simfs.Log, simfs.PathError(simfs.CallLogStore, dataFolder, syscall.ENOSPC)
 	}
 }
 
@@ -170,8 +187,13 @@ func (d *disturber) end(i int, f Fault) {
 		d.world.members[f.Member].clock.set(0, 0)
 	case FullDisk:
 		d.world.members[f.Member].store().SetFull(false)
-	case SlowDisk:
+	case SlowDisk, CrawlDisk:
 		d.world.members[f.Member].store().SetDelay(0)
+	case HungDisk:
+		d.world.members[f.Member].store().SetHung(false)
+	case Shortage:
+		op, _ := shortage(f)
+		d.world.members[f.Member].store().FailNext(op, nil)
 	case FailCall: // a replica that has stopped is opened again by the next process
 		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)
 		d.world.members[f.Member].store().FailNext(simfs.Log, nil)

@@ -31,6 +31,9 @@ const (
 	Restart    Kind = "restart"    // a member is stopped in order and started again
 	FullDisk   Kind = "full disk"  // the disk of a member takes nothing more
 	SlowDisk   Kind = "slow disk"  // each access to a disk takes Amount longer
+	HungDisk   Kind = "hung disk"  // no access to the disk of a member returns, for minutes
+	CrawlDisk  Kind = "crawl disk" // each access to a disk takes Amount longer, a hundred times as long as others, for minutes
+	Shortage   Kind = "shortage"   // one operation of a member finds no space or no descriptor
 	FailCall   Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
 	Move       Kind = "move"       // a partition is moved to other members
 	Drain      Kind = "drain"      // a member is drained, and undrained at the end
@@ -94,6 +97,8 @@ const (
 	flipEvery      = time.Second
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
+	crawlDiskMax   = time.Second
+	longLengthMax  = 3 * time.Minute // of the disks that hang or crawl
 
 	// What happens once in a plan at most needs a plan of at least this length, and begins in its first half.
 	onceLengthMin = time.Minute
@@ -107,7 +112,7 @@ const (
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Narrow, Reset, Reset, Restart,
-	Suspend, Suspend, Standstill, FlipBits, FlipJournal, FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
+	Suspend, Suspend, Standstill, FlipBits, FlipJournal, FullDisk, SlowDisk, HungDisk, CrawlDisk, Shortage, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -248,6 +253,9 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	f.Other = (f.Member + 1 + r.IntN(p.Members-1)) % p.Members
 	// Short faults are more frequent than long ones.
 	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(faultLengthMax-faultLengthMin))
+	if f.Kind == HungDisk || f.Kind == CrawlDisk {
+		f.Length = time.Duration(r.Float64() * r.Float64() * float64(longLengthMax))
+	}
 	f.Length = min(f.Length, p.Length-at)
 	if f.Kind == FlipJournal && keepsBolt(f.Member) {
 		f.Member, f.Other = 1, 0 // it has a journal
@@ -255,8 +263,12 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	switch f.Kind { //nolint:exhaustive // the others have no amount
 	case SlowDisk:
 		f.Amount = time.Duration(r.Int64N(int64(slowDiskMax)))
+	case CrawlDisk:
+		f.Amount = crawlDiskMax/10 + time.Duration(r.Int64N(int64(crawlDiskMax)))
 	case FailCall:
 		f.Amount = time.Duration(r.IntN(2))
+	case Shortage:
+		f.Amount = time.Duration(r.IntN(3))
 	case Delay:
 		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
 	case Narrow:
