@@ -212,7 +212,7 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 		return
 	}
 	if code != fsm.OK {
-		cause := refusal.ReplyOf(code).WithEntity(l.path).Cause
+		cause := refusal.ReplyOf(code).WithEntity(c.urlOf(l.path)).Cause
 		if code == fsm.Timeout {
 			cause = refusal.Later(wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.")
 		}

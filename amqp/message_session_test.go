@@ -2,12 +2,16 @@ package amqp
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -224,6 +228,35 @@ func TestSessionIsPartitionKey(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, messages); diff != "" {
 			t.Errorf("%d shards: %s", shards, diff)
+		}
+	}
+}
+
+// A batch for several shards of a partitioned entity is refused in the words of the service, with the keys.
+func TestBatchesOfSeveralKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	partitioned := fsm.Entity{Shards: make([]fsm.Shard, 4)}
+	detecting := partitioned
+	detecting.Settings.RequiresDuplicateDetection = true
+	const plain = "distinct SessionId or PartitionKey is not supported for an entity with partitioning enabled. The batch has the keys "
+	const unique = "distinct SessionId, PartitionKey, or MessageId is not supported for an entity with partitioning and duplicate detection enabled. The batch has the keys "
+	for name, c := range map[string]struct {
+		entity   fsm.Entity
+		messages []fsm.Message
+		want     string
+	}{
+		"two keys":           {partitioned, []fsm.Message{{PartitionKey: "a"}, {PartitionKey: "b"}}, plain + "'a' and 'b'"},
+		"a key and none":     {partitioned, []fsm.Message{{PartitionKey: "a"}, {}}, plain + "'a' and ''"},
+		"two sessions":       {partitioned, []fsm.Message{{Session: "a", HasSession: true}, {Session: "b", HasSession: true}}, plain},
+		"two ids":            {detecting, []fsm.Message{{ID: "a"}, {ID: "b"}}, unique + "'a' and 'b'"},
+		"ids without effect": {partitioned, []fsm.Message{{ID: "a"}, {ID: "b"}}, ""},
+		"one key":            {partitioned, []fsm.Message{{PartitionKey: "a"}, {PartitionKey: "a"}}, ""},
+		"not partitioned":    {fsm.Entity{}, []fsm.Message{{PartitionKey: "a"}, {PartitionKey: "b"}}, ""},
+	} {
+		err := checkKeys(&c.entity, c.messages)
+		var refused *message.Error
+		if (err != nil) != (c.want != "") || err != nil && (!errors.As(err, &refused) || refused.Condition != wire.ConditionNotAllowed || !strings.Contains(refused.Text, c.want)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // reported as detach-forced, on which every SDK attaches again: after server-busy, Go would continue to use
 // the ended link.
 func (l *outgoingLink) lockFailed(code fsm.Code) {
-	cause := refusal.ReplyOf(code).WithEntity(l.path).Cause
+	cause := refusal.ReplyOf(code).WithEntity(l.session.conn.urlOf(l.path)).Cause
 	switch {
 	case code == fsm.SessionLockLost:
 		l.loseSessionSoon()

@@ -36,7 +36,7 @@ func (a *incomingDelivery) store(ctx context.Context) {
 	sent := *a
 	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
 		sent.entityGone = code == fsm.EntityNotFound
-		sent.finish(ctx, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(sent.link.path).Cause))
+		sent.finish(ctx, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(c.urlOf(sent.link.path)).Cause))
 	})
 }
 
@@ -77,10 +77,35 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	if err == nil {
 		err = applySessions(&a.link.entity, messages)
 	}
+	if err == nil {
+		err = checkKeys(&a.link.entity.Entity, messages)
+	}
 	if err == nil && a.link.entity.Kind == fsm.TopicEntity {
 		err = c.rules.ReadAll(messages)
 	}
 	return messages, err
+}
+
+// checkKeys refuses a batch for several shards of a partitioned entity: it is stored as a whole. Messages with a key and
+// messages without one are for several shards.
+func checkKeys(e *fsm.Entity, messages []fsm.Message) error {
+	if len(e.Shards) == 0 || len(messages) < 2 {
+		return nil
+	}
+	key, _ := e.ShardKey(&messages[0])
+	for i := range messages[1:] {
+		other, _ := e.ShardKey(&messages[i+1])
+		switch {
+		case other == key:
+		case e.Settings.RequiresDuplicateDetection:
+			return message.NewError(wire.ConditionNotAllowed, "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not supported for an entity with partitioning and duplicate detection enabled. "+
+				"The batch has the keys '%.128s' and '%.128s'", key, other)
+		default:
+			return message.NewError(wire.ConditionNotAllowed, "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with partitioning enabled. "+
+				"The batch has the keys '%.128s' and '%.128s'", key, other)
+		}
+	}
+	return nil
 }
 
 // parseOne converts one encoded message to its stored form; the message gets its id in the buffer.

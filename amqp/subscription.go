@@ -172,7 +172,7 @@ func (l *link) subscribe(ctx context.Context) (at fsm.EntityRef, cause refusal.C
 	at, err := c.resolvePath(ctx, s.topic)
 	switch {
 	case err != nil:
-		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(s.topic).Cause
+		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(c.urlOf(s.topic)).Cause
 	case at.Kind != fsm.TopicEntity:
 		cause = refusal.New(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
 	case s.name == "":
@@ -206,7 +206,7 @@ func (l *link) subscribeByName(ctx context.Context) (fsm.EntityRef, refusal.Caus
 			l.path = own
 			return at, refusal.Cause{}
 		case refusal.CodeOf(err) != fsm.EntityNotFound:
-			return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(own).Cause
+			return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(c.urlOf(own)).Cause
 		}
 	}
 	if s.durable {
@@ -219,7 +219,7 @@ func (l *link) subscribeByName(ctx context.Context) (fsm.EntityRef, refusal.Caus
 	case err == nil:
 		return at, refusal.Cause{}
 	case refusal.CodeOf(err) != fsm.EntityNotFound:
-		return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(l.path).Cause
+		return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(c.urlOf(l.path)).Cause
 	}
 	cause := l.mayCreate(ctx)
 	if cause.Condition != "" {
@@ -281,7 +281,7 @@ func (l *link) replaceFormer(ctx context.Context) refusal.Cause {
 func (c *conn) deleteSubscriptions(ctx context.Context, paths []string) refusal.Cause {
 	for _, path := range paths {
 		if err := c.deleteEntity(ctx, fsm.SubscriptionEntity, path); err != nil && refusal.CodeOf(err) != fsm.EntityNotFound {
-			return refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
+			return refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(c.urlOf(path)).Cause
 		}
 	}
 	return refusal.Cause{}

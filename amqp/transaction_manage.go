@@ -161,7 +161,7 @@ func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.
 	reserved := func(code fsm.Code, numbers []fsm.SequenceNumber) {
 		defer c.recovered(ctx)
 		refused := responseFor(code)
-		refused.Reply = refused.WithEntity(r.link.path)
+		refused.Reply = refused.WithEntity(c.urlOf(r.link.path))
 		answer := make([]int64, len(messages))
 		for i := range numbers {
 			messages[i].Reserved, answer[i] = numbers[i], int64(numbers[i])

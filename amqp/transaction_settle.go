@@ -265,7 +265,7 @@ func (s *session) checkDeliveries(ctx context.Context, t *transaction.Transactio
 // If one is not, the transaction can only be rolled back; the other deliveries stay open at the client. mu is held.
 func (s *session) answerChecked(ctx context.Context, t *transaction.Transaction, taken []settledDelivery, outcome outcome, clientSettled bool, codes []fsm.Code) {
 	c := s.conn
-	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(taken[0].link.path).Cause
+	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(c.urlOf(taken[0].link.path)).Cause
 	if cause.Condition != "" {
 		t.MarkRollbackOnly(cause)
 	}

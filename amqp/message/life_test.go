@@ -43,7 +43,6 @@ func TestTimeToLiveIsRead(t *testing.T) {
 		"header":                    {ptr(uint32(1500)), nil, nil, 1500},
 		"span before header":        {ptr(uint32(1500)), ptr(int64(0)), ptr(int64(9)), 9},
 		"header that wrapped":       {ptr(uint32(60*day - 1<<32)), ptr(int64(day)), ptr(int64(61 * day)), 60 * day},
-		"zero is none":              {ptr(uint32(0)), nil, nil, 0},
 		"span alone":                {nil, ptr(int64(1000)), ptr(int64(4000)), 3000},
 		"span of 60 days":           {&endless, ptr(int64(day)), ptr(int64(61 * day)), 60 * day},
 		"end of the header":         {&endless, nil, nil, math.MaxUint32},
@@ -146,7 +145,6 @@ func TestDefaultTimeToLiveIsDeliveredAsBothTimes(t *testing.T) {
 	}{
 		"no properties":     {section(nil, wire.SectionData, []byte("x")), 1000},
 		"no times":          {timed(nil, nil, nil), 1000},
-		"zero in header":    {timed(ptr(uint32(0)), nil, nil), 1000},
 		"own creation-time": {timed(nil, ptr(int64(77)), nil), 77},
 	} {
 		p := deliver(t, c.encoded, d, DeliveryOptions{}).Properties
@@ -211,6 +209,39 @@ func TestLongNamesAreRefused(t *testing.T) {
 		var m *Error
 		if !errors.As(err, &m) || m.Condition != wire.ConditionArgumentError || !strings.Contains(m.Text, what) {
 			t.Errorf("%s one too long: %v", what, err)
+		}
+	}
+}
+
+// A message without a positive time to live, or with a partition key that differs from its session id, is refused. Absent
+// and empty values restrict nothing.
+func TestContradictingMessagesAreRefused(t *testing.T) {
+	t.Parallel()
+	keyed := func(session *string, key any) []byte {
+		b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(partitionKeyKey), Value: key}})
+		b = wire.AppendProperties(b, &wire.Properties{GroupID: session})
+		return section(b, wire.SectionData, []byte("x"))
+	}
+	for name, c := range map[string]struct {
+		encoded   []byte
+		condition wire.Symbol
+		text      string
+	}{
+		"header of 0":           {timed(ptr(uint32(0)), nil, nil), wire.ConditionArgumentError, "TimeToLive must be a positive timeout value"},
+		"header of 0, one time": {timed(ptr(uint32(0)), ptr(int64(9)), nil), wire.ConditionArgumentError, "the header has a ttl of 0"},
+		"equal times":           {timed(ptr(uint32(5)), ptr(int64(9)), ptr(int64(9))), wire.ConditionArgumentError, "TimeToLive must be a positive timeout value"},
+		"other key":             {keyed(ptr("a"), "b"), wire.ConditionNotAllowed, "the partition key 'b' differs from the session id 'a'"},
+		"other binary key":      {keyed(ptr("a"), []byte("b")), wire.ConditionNotAllowed, "differs from the session id"},
+		"same key":              {keyed(ptr("a"), []byte("a")), "", ""},
+		"null key":              {keyed(ptr("a"), nil), "", ""},
+		"empty key":             {keyed(ptr("a"), ""), "", ""},
+		"empty session":         {keyed(ptr(""), "b"), "", ""},
+		"no session":            {keyed(nil, "b"), "", ""},
+	} {
+		_, err := Parse(c.encoded)
+		var refused *Error
+		if (err != nil) != (c.condition != "") || err != nil && (!errors.As(err, &refused) || refused.Condition != c.condition || !strings.Contains(refused.Text, c.text)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -86,10 +86,17 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	if err := p.scan(b); err != nil {
 		return fsm.Message{}, arena, err
 	}
+	if err := p.checkLife(); err != nil {
+		return fsm.Message{}, arena, err
+	}
 	start := len(arena)
 	arena, err := p.appendPayload(arena)
 	if err != nil {
 		return fsm.Message{}, arena, err
+	}
+	// An absent or empty key or session id restricts nothing.
+	if p.partitionKey != "" && p.session != "" && p.partitionKey != p.session {
+		return fsm.Message{}, arena, NewError(wire.ConditionNotAllowed, "the partition key '%.128s' differs from the session id '%.128s'", p.partitionKey, p.session)
 	}
 	m := fsm.Message{
 		ID: p.id, Payload: arena[start:len(arena):len(arena)], TimeToLive: p.timeToLive(), EnqueueAt: p.enqueueAt,
@@ -278,7 +285,7 @@ func flagOf(value bool, isTrue, isFalse byte) byte {
 // timeToLive returns the requested lifetime of the message, 0 if it requests none: the difference between
 // creation-time and absolute-expiry-time (part 3, 3.2.4) if both are present, otherwise header.ttl. The header can
 // express 49 days, and .NET lets it wrap around (docs/service-bus-protocol.md#time-to-live). Clients that set no
-// lifetime may write 0.
+// lifetime write none.
 func (p *parsedMessage) timeToLive() fsm.Millis {
 	if p.timed == 3 && p.expires > p.created {
 		if span := uint64(p.expires) - uint64(p.created); span < uint64(fsm.Forever) { // the difference cannot overflow
@@ -287,6 +294,18 @@ func (p *parsedMessage) timeToLive() fsm.Millis {
 		return fsm.Forever
 	}
 	return fsm.Millis(p.ttl)
+}
+
+// checkLife refuses a message that would end when it begins: with a header.ttl of 0 that no times replace, or with equal
+// times.
+func (p *parsedMessage) checkLife() error {
+	switch {
+	case p.timed == 3 && p.expires == p.created:
+		return NewError(wire.ConditionArgumentError, "creation-time and absolute-expiry-time are equal: TimeToLive must be a positive timeout value")
+	case p.timed != 3 && p.flags&payloadHasTTL != 0 && p.ttl == 0:
+		return NewError(wire.ConditionArgumentError, "the header has a ttl of 0: TimeToLive must be a positive timeout value")
+	}
+	return nil
 }
 
 // appendPayload appends the payload of the message.

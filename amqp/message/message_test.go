@@ -68,7 +68,7 @@ func fullMessage() *goamqp.Message {
 		Header:              &goamqp.MessageHeader{Durable: true, Priority: 7, TTL: time.Minute, FirstAcquirer: true, DeliveryCount: 9},
 		DeliveryAnnotations: goamqp.Annotations{"x-for-you": "only"},
 		Annotations: goamqp.Annotations{
-			"x-opt-partition-key":     "pk",
+			"x-opt-partition-key":     "session",
 			"x-opt-sequence-number":   "forged",
 			"x-opt-enqueued-time":     int64(5),
 			"x-opt-locked-until":      int64(5),
@@ -103,7 +103,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	want := fullMessage()
 	want.Header = &goamqp.MessageHeader{Durable: true, Priority: 7, TTL: time.Minute, FirstAcquirer: true, DeliveryCount: 2}
 	want.Annotations = goamqp.Annotations{
-		"x-opt-partition-key":   "pk",
+		"x-opt-partition-key":   "session",
 		"x-opt-custom":          uint8(3),
 		"x-opt-sequence-number": int64(300),
 		"x-opt-enqueued-time":   time.UnixMilli(1000).UTC(),

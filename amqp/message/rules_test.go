@@ -51,7 +51,7 @@ func TestRulesSeeThePropertiesOfAMessage(t *testing.T) {
 	t.Parallel()
 	in := time.UnixMilli(1_800_000_000_000).UTC()
 	b := section(nil, wire.SectionMessageAnnotations, wire.Map{
-		{Key: wire.Symbol(partitionKeyKey), Value: "pk"},
+		{Key: wire.Symbol(partitionKeyKey), Value: "session"},
 		{Key: wire.Symbol(viaPartitionKeyKey), Value: "via"},
 		{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: in},
 		{Key: wire.Symbol("x-opt-own"), Value: "not a property"},
@@ -73,7 +73,7 @@ func TestRulesSeeThePropertiesOfAMessage(t *testing.T) {
 		system(filter.ReplyTo, filter.Text("reply")), system(filter.CorrelationID, filter.Text("corr")),
 		system(filter.ContentType, filter.Text("text/plain")), system(filter.SessionID, filter.Text("session")),
 		system(filter.ReplyToSessionID, filter.Text("answers")),
-		system(filter.PartitionKey, filter.Text("pk")), system(filter.ViaPartitionKey, filter.Text("via")),
+		system(filter.PartitionKey, filter.Text("session")), system(filter.ViaPartitionKey, filter.Text("via")),
 		system(filter.ScheduledEnqueueTimeUTC, filter.Time(in.UnixMilli())),
 		user("Color", filter.Text("red")), user("none", filter.Value{}),
 		user("DeadLetterReason", filter.Text("why")), system(filter.DeadLetterReason, filter.Text("why")),
@@ -175,7 +175,7 @@ func TestRereadReturnsTheMessageAsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.PartitionKey != "pk" {
+	if m.PartitionKey != "session" {
 		t.Errorf("partition key %q", m.PartitionKey)
 	}
 	again, err := Reread(m.Payload, nil)
