@@ -94,6 +94,7 @@ type conn struct {
 	refusals        int       // links that were refused
 	linksChanged    time.Time // when a link was last attached or ended
 	grantsChecked   time.Time // when the grants were last checked for revoked keys
+	expiredGrants   grants    // that were removed because they had expired, by path; at most audiencesMax
 
 	peerFrameMax    uint32        // largest frame that the peer accepts
 	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never

@@ -99,7 +99,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		}
 		if !ok {
 			c.auditMissing(ctx, path, l.right, "")
-			cause = unauthorized(path, l.right)
+			cause = c.missingRight(path, l.right, now)
 		}
 	}
 	if cause.Condition != "" {

@@ -121,7 +121,9 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	c.inFlightBytes += 2 * r.paidBytes
 	may = may && c.mayRequest(ctx, r, operation) // it may have lost the right while it waited
 	needs := rightFor(operation)
+	var missing refusal.Cause
 	if !may {
+		missing = c.missingRight(r.link.path, needs, time.Now())
 		c.auditMissing(ctx, r.link.path, needs, operation)
 	}
 	c.unlock()
@@ -130,7 +132,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		c.respond(ctx, r, responseFor(fsm.ServerBusy))
 	case !may:
 		resp := responseFor(fsm.Unauthorized)
-		resp.Cause = unauthorized(r.link.path, needs)
+		resp.Cause = missing
 		c.respond(ctx, r, resp)
 	case r.link.kind == managementNode:
 		c.manage(ctx, r, operation)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
@@ -24,6 +25,7 @@ func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 			return false
 		}
 	}
+	delete(c.expiredGrants, add.Path)
 	if lost := old.Rights &^ add.Rights; lost != 0 {
 		// Only the latest token for an audience is valid (docs/service-bus-protocol.md#token-lifetime).
 		// Otherwise links that depend on rights of the previous one would never end.
@@ -75,6 +77,12 @@ func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
 		return
 	}
 	for path, l := range lost {
+		if l.reason == grantExpired && len(c.expiredGrants) < audiencesMax {
+			if c.expiredGrants == nil {
+				c.expiredGrants = make(grants)
+			}
+			c.expiredGrants[path] = l.grant
+		}
 		if l.reason == keyRevoked {
 			c.audit(ctx, slog.LevelWarn, auditKeyLost, slog.String("kind", l.kind), slog.String("name", l.name), slog.String("path", path))
 		}
@@ -101,7 +109,7 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal.Cause {
 		right = fsm.Manage
 	}
 	was, ok := l.find(path, right)
-	text := "The token for '%s' has expired. Put a new one on $cbs."
+	var text string
 	switch {
 	case !ok: // detected when another link lost its right
 		return unauthorized(path, right)
@@ -112,7 +120,30 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal.Cause {
 	case was.kind == kindExternal:
 		text = "Unauthorized access to '%s': the client certificate has expired. Connect again with a new one."
 	}
+	if text == "" {
+		return expiredToken(path, was.Expires)
+	}
 	return refusal.AfterChange(wire.ConditionUnauthorizedAccess, text, path)
+}
+
+// expiredToken returns the refusal for a right that a token gave, in the words for which clients search.
+func expiredToken(path string, expired time.Time) refusal.Cause {
+	return refusal.AfterChange(wire.ConditionUnauthorizedAccess, "ExpiredToken: The token for '%s' has expired. Expiration time: '%s'. Put a new one on $cbs.", path, expired.UTC().Format(http.TimeFormat))
+}
+
+// missingRight returns the refusal for a right that the credentials do not give now: expiredToken if one of them gave it
+// (0 means any right). mu is held.
+func (c *conn) missingRight(path string, right fsm.Rights, now time.Time) refusal.Cause {
+	for key := fsm.PathKey(path); ; key = fsm.PathAbove(key) {
+		for _, held := range []grants{c.grants, c.expiredGrants} {
+			if g, ok := held[key]; ok && g.expired(now) && g.kind != kindExternal && (right == 0 || g.Rights&right != 0) {
+				return expiredToken(path, g.Expires)
+			}
+		}
+		if key == "" {
+			return unauthorized(path, right)
+		}
+	}
 }
 
 // unauthorized returns the refusal for a missing right, in the words of the cloud.

@@ -60,8 +60,12 @@ func TestExpiryDetachesWhatNothingElseCovers(t *testing.T) {
 		}
 
 		first := p.detached(2)
-		if first[0] == nil || first[5] == nil || first[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(first[0].Description, "The token for 'orders' has expired.") {
+		if first[0] == nil || first[5] == nil || first[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(first[0].Description, "ExpiredToken: The token for 'orders' has expired. Expiration time: '") {
 			t.Errorf("after two minutes: %+v", first)
+		}
+		p.send(&wire.Attach{Name: "late", Handle: 8, Role: wire.RoleSender, Target: &wire.Target{Address: "orders"}})
+		if e := p.refusedLink(); e.Condition != wire.ConditionUnauthorizedAccess || !strings.HasPrefix(e.Description, "ExpiredToken: The token for 'orders' has expired.") {
+			t.Errorf("attached after the token has expired: %+v", e)
 		}
 		p.undisturbed()
 		if second := p.detached(1); second[4] == nil {
