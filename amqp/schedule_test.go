@@ -501,7 +501,8 @@ func TestSessionsUpdatedAfterATimeOfDotNet(t *testing.T) {
 	}{{"com.microsoft:datetime-offset", 204}, {"com.microsoft:timespan", 400}} {
 		status, _, _ := p.manage(uint32(id), listSessionsOperation, wire.Map{
 			{Key: "last-updated-time", Value: wire.Described{Descriptor: wire.Symbol(c.descriptor), Value: message.Ticks(1)}},
-			{Key: "skip", Value: int32(0)}, {Key: "top", Value: int32(10)},
+			{Key: "skip", Value: int32(0)},
+			{Key: "top", Value: int32(10)},
 		})
 		if status != c.want {
 			t.Errorf("%s: status %v, want %d", c.descriptor, status, c.want)

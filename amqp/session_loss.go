@@ -111,7 +111,7 @@ func (l *outgoingLink) loseSession(ctx context.Context) {
 	if l.credit.drain {
 		l.endDrain()
 	}
-	l.lossTimer = time.AfterFunc(lostLinkMax, func() {
+	l.lossTimer = time.AfterFunc(lostLinkMax, func() { //nolint:contextcheck // the timer outlives the call
 		c := s.conn
 		c.mu.Lock()
 		defer c.unlock()

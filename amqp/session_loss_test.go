@@ -106,7 +106,7 @@ func TestLinkOfALostSessionIsHeldWhileMessagesAreInHand(t *testing.T) {
 				p.acceptRed(0)
 				p.credit(0, 0, credit)
 				p.deliveries(2)
-				time.Sleep(shortLock + time.Second)
+				<-time.After(shortLock + time.Second)
 				p.acceptRed(1)
 				p.credit(0, 2, 5) // not all is settled
 				p.credit(0, 2, 5, func(f *wire.Flow) { f.Echo = true })
@@ -135,7 +135,7 @@ func TestFlowBehindTheLastSettlementEndsALostLink(t *testing.T) {
 		p.acceptRed(0)
 		p.credit(0, 0, 1)
 		p.deliveries(1)
-		time.Sleep(shortLock + time.Second)
+		<-time.After(shortLock + time.Second)
 		p.send(dispose(0, 0, false, &wire.Accepted{}), &wire.Flow{Handle: new(uint32), DeliveryCount: ptr(uint32(1)), LinkCredit: ptr(uint32(1))})
 		p.refused(0, wire.RoleSender, wire.ConditionSessionLockLost)
 		p.lostBy(0)
@@ -155,7 +155,7 @@ func TestLostLinkIsHeldForTenMinutes(t *testing.T) {
 		p.deliveries(1)
 		go func() {
 			for range 6 {
-				time.Sleep(100 * time.Second)
+				<-time.After(100 * time.Second)
 				p.write(wire.AppendFrame(nil, wire.FrameAMQP, 0, nil)) // a heartbeat
 			}
 		}()
@@ -191,7 +191,7 @@ func TestHalfSentDeliveryOfALostSessionIsAborted(t *testing.T) {
 				t.Fatalf("frame %d: more is %v, want %v", i, d.More, want)
 			}
 		}
-		time.Sleep(shortLock + time.Second)
+		<-time.After(shortLock + time.Second)
 		p.send(&wire.Flow{NextIncomingID: ptr(uint32(3)), IncomingWindow: 3})
 		if d := expect[*wire.Transfer](p); !d.Aborted || d.More {
 			t.Errorf("frame after the loss: %+v, want aborted", d)
@@ -376,7 +376,7 @@ func TestDetachOfASessionIsAnsweredBeforeTheEnd(t *testing.T) {
 				if took, want := time.Since(began), min(c.release, endWithin); took != want {
 					t.Errorf("ended after %v, want %v", took, want)
 				}
-				time.Sleep(2 * time.Second)
+				<-time.After(2 * time.Second)
 				p.send(&wire.Begin{IncomingWindow: 10})
 				expect[*wire.Begin](p)
 				p.acceptRed(0)
