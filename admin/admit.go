@@ -55,10 +55,12 @@ func (s *core) admit(r *http.Request, n requiredAccess, entityName string) (*htt
 func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
 	query := r.URL.Query()
 	if isATOM(r) || !query.Has(namespaceParameter) {
-		v.namespace = s.config.Control.NamespaceByHost(r.Host)
-		return nil, nil //nolint:nilnil // neither missing nor failed
+		v.namespace, err = s.config.Control.NamespaceByHost(r.Context(), r.Host)
+		return nil, err
 	}
-	v.hostNamespace = s.config.Control.NamespaceByHost(r.Host)
+	if v.hostNamespace, err = s.config.Control.NamespaceByHost(r.Context(), r.Host); err != nil {
+		return nil, err
+	}
 	name := query.Get(namespaceParameter)
 	if err := checkNamespaceName(name); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ type Control interface {
 	// view return EntityNotFound.
 	In(namespace fsm.NamespaceID) NamespaceView
 	// NamespaceByHost returns the namespace that a host name, with or without port, selects, or the default one.
-	// It does not block.
-	NamespaceByHost(host string) fsm.NamespaceID
+	// Errors: ServerBusy, for a name that the member cannot look up now.
+	NamespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error)
 	// NamespaceName returns the name of a namespace, "" when it is not known. It does not block.
 	NamespaceName(id fsm.NamespaceID) string
 	// Namespace finds a namespace by name. Errors: EntityNotFound. Its Access holds secrets.

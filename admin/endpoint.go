@@ -21,8 +21,10 @@ func (s *core) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	if isLocal(r) {
 		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
 	}
-	if host != "" && s.config.Control.NamespaceByHost(host) != namespace.ID {
-		host = hostSelecting(host, namespace)
+	if host != "" {
+		if selected, err := s.config.Control.NamespaceByHost(r.Context(), host); err != nil || selected != namespace.ID {
+			host = hostSelecting(host, namespace)
+		}
 	}
 	if host == "" {
 		return ""

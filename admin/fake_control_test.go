@@ -244,18 +244,20 @@ func (h *fakeControl) In(id fsm.NamespaceID) NamespaceView {
 	return nowhere
 }
 
-func (h *fakeControl) NamespaceByHost(host string) fsm.NamespaceID {
+func (h *fakeControl) NamespaceByHost(_ context.Context, host string) (fsm.NamespaceID, error) {
 	name, _, _ := strings.Cut(host, ":")
 	label, _, _ := strings.Cut(name, ".")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, other := range h.others {
 		if slices.Contains(other.namespace.Settings.Hosts, name) || strings.EqualFold(other.namespace.Name, label) {
-			return id
+			return id, nil
 		}
 	}
-	return h.id
+	return h.id, nil
 }
+
+func (*fakeControl) IsConfirmed(context.Context) bool { return true }
 
 func (h *fakeControl) NamespaceName(id fsm.NamespaceID) string {
 	h.mu.Lock()

@@ -20,7 +20,10 @@ type noopBroker struct {
 	payload []byte
 }
 
-func (*noopBroker) Namespace(string) fsm.NamespaceID      { return fsm.DefaultNamespace }
+func (*noopBroker) Namespace(context.Context, string) (fsm.NamespaceID, error) {
+	return fsm.DefaultNamespace, nil
+}
+
 func (*noopBroker) Changes() <-chan struct{}              { return nil }
 func (*noopBroker) Deleted([]fsm.EntityID) []fsm.EntityID { return nil }
 

@@ -15,8 +15,9 @@ import (
 // connection between members fails, until it gives up with ServerBusy or Timeout.
 type Broker interface {
 	// Namespace returns the namespace that a host name selects: that of open.hostname, of SASL or of TLS, with
-	// or without a port. Unknown names and "" select the default namespace. It does not block.
-	Namespace(host string) fsm.NamespaceID
+	// or without a port. Unknown names and "" select the default namespace. The error is ServerBusy, for a name that the
+	// member cannot look up now; it may take seconds.
+	Namespace(ctx context.Context, host string) (fsm.NamespaceID, error)
 
 	// Resolve finds the entity that path names in a namespace, ignoring case. path is already reduced: it has
 	// no scheme, host, leading slash or escapes, but keeps a sub-queue suffix. Errors are fsm.Code:

@@ -311,12 +311,15 @@ func (h *fakeBroker) counts(name string) fsm.Counts {
 	return counts
 }
 
-func (*fakeBroker) Namespace(host string) fsm.NamespaceID {
+func (*fakeBroker) Namespace(_ context.Context, host string) (fsm.NamespaceID, error) {
 	host, _, _ = strings.Cut(host, ":")
-	if label, _, _ := strings.Cut(host, "."); strings.EqualFold(label, "second") {
-		return secondNamespace
+	switch label, _, _ := strings.Cut(host, "."); strings.ToLower(label) {
+	case "second":
+		return secondNamespace, nil
+	case "unconfirmed":
+		return 0, fsm.ServerBusy
 	}
-	return fsm.DefaultNamespace
+	return fsm.DefaultNamespace, nil
 }
 
 func (h *fakeBroker) Resolve(_ context.Context, in fsm.NamespaceID, path string) (fsm.EntityRef, error) {

@@ -18,7 +18,10 @@ const (
 	headerSASL = "AMQP\x03\x01\x00\x00"
 )
 
-var errProtocol = errors.New("protocol fault in the handshake")
+var (
+	errProtocol       = errors.New("protocol fault in the handshake")
+	errOtherNamespace = errors.New("the login was for another namespace")
+)
 
 // handshake handles everything from the first byte to open. Clients may send all of it at once without waiting
 // for answers (Python does).
@@ -27,7 +30,9 @@ func (c *conn) handshake(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read protocol header: %w", err)
 	}
-	c.selectNamespace(c.tlsState().ServerName)
+	if err := c.selectNamespace(ctx, c.tlsState().ServerName); err != nil {
+		return err
+	}
 	if string(header[:]) == headerSASL {
 		if err := c.sasl(ctx); err != nil {
 			return err
@@ -67,10 +72,16 @@ func (c *conn) open(ctx context.Context) error {
 		c.fail(ctx, cause)
 		return nil
 	}
-	if peer.Hostname != nil {
-		c.host = *peer.Hostname
+	if peer.Hostname == nil {
+		return nil
 	}
-	if peer.Hostname == nil || c.selectNamespace(*peer.Hostname) {
+	c.host = *peer.Hostname
+	switch err := c.selectNamespace(ctx, *peer.Hostname); {
+	case err == nil:
+		return nil
+	case !errors.Is(err, errOtherNamespace):
+		c.fail(ctx, &wire.Error{Condition: wire.ConditionServerBusy, Description: fmt.Sprintf(
+			"The host '%.256s' may select a namespace that this member does not know yet. Try again.", *peer.Hostname)})
 		return nil
 	}
 	// A right in one namespace is not valid in another. Our open is sent first, because an error can be

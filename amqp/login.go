@@ -42,19 +42,22 @@ func (c *conn) tlsState() tls.ConnectionState {
 }
 
 // selectNamespace assigns the connection to the namespace of a host name, once the name is known: from TLS,
-// then SASL, then open. It returns false if the connection has proved a right in another namespace.
-func (c *conn) selectNamespace(host string) bool {
+// then SASL, then open. It returns errOtherNamespace if the connection has proved a right in another namespace.
+func (c *conn) selectNamespace(ctx context.Context, host string) error {
 	if host == "" {
-		return true
+		return nil
 	}
-	chosen := c.config.Broker.Namespace(host)
+	chosen, err := c.config.Broker.Namespace(ctx, host)
+	if err != nil {
+		return fmt.Errorf("select a namespace: %w", err)
+	}
 	c.mu.Lock()
 	defer c.unlock()
 	if chosen != c.namespace && c.login.kind != "" {
-		return false
+		return errOtherNamespace
 	}
 	c.namespace = chosen
-	return true
+	return nil
 }
 
 // sasl runs the security layer (part 5, 5.3.2): mechanisms, init, outcome.
@@ -72,10 +75,13 @@ func (c *conn) sasl(ctx context.Context) error {
 	if !ok || frame.Type != wire.FrameSASL {
 		return fmt.Errorf("%T instead of sasl-init: %w", frame.Body, errProtocol)
 	}
+	var refused error
 	if init.Hostname != nil {
-		c.selectNamespace(*init.Hostname)
+		refused = c.selectNamespace(ctx, *init.Hostname)
 	}
-	refused := c.authenticate(ctx, init)
+	if refused == nil {
+		refused = c.authenticate(ctx, init)
+	}
 	if refused != nil {
 		c.totals.logins.Add(1)
 	}

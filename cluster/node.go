@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/compare"
+	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
@@ -60,6 +61,7 @@ type Node struct {
 	health       *health.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
+	confirmed    *confirm.Catalog
 	operator     *Operator
 	mover        *move.Mover
 	forwarder    *forwarding.Forwarder

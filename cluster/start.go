@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/compare"
+	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
@@ -24,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
@@ -145,8 +147,14 @@ func (n *Node) open(ctx context.Context) error {
 	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
 	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
+	n.confirmed = confirm.New(confirm.Config{
+		Ask: func(ctx context.Context) (uint64, error) {
+			return query.CatalogIndex.Ask(ctx, n.router.Leader(fsm.CatalogPartition), struct{}{})
+		},
+		Applied: query.Replicas{Local: reach.LocalReplica}.CatalogApplied, Changed: n.changed.Wait,
+	})
 	n.router = router.New(&router.Config{Config: client.Config{
-		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: client.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
+		Transport: reach, Confirmed: n.confirmed, Incarnation: n.incarnation, Self: n.self, Timing: client.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicas.Name})
@@ -166,7 +174,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	for _, task := range []func(context.Context){
-		n.router.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.clockLoop,
+		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.clockLoop,
 		n.comparer.Run, n.forwarder.Run,
 	} {
 		n.startTask(task)

@@ -44,6 +44,8 @@ type Grant struct {
 	// OfEntity says that the grant comes from an access rule of the entity that Path is at or
 	// below, and is valid for that entity only, not for the namespace.
 	EntityOnly bool
+	// isStored says that the grant comes from an access rule of the cluster, not from the configuration.
+	isStored bool
 }
 
 // Client is the client whose credential is verified.
@@ -58,15 +60,18 @@ type Client struct {
 	HostNamespace fsm.NamespaceID
 }
 
-// Rules are the access rules of the cluster. The methods do not block and are safe for concurrent use.
+// Rules are the access rules of the cluster. The methods are safe for concurrent use, and block only where they take a context.
 type Rules interface {
 	// Access returns the rules of the entity of a path (for a subscription those of its topic), and those of the
 	// namespace. The caller must not change them.
 	Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule)
 	// NamespaceName returns the name of a namespace, "" when it does not exist.
 	NamespaceName(namespace fsm.NamespaceID) string
-	// NamespaceByHost returns the namespace that a host name selects, or the default one.
-	NamespaceByHost(host string) fsm.NamespaceID
+	// NamespaceByHost returns the namespace that a host name selects, or the default one. Errors wrap ServerBusy.
+	NamespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error)
+	// IsConfirmed reports whether the rules may be believed: a member that has just started, or that is cut off from the
+	// others, may have rules that were revoked. It may wait for seconds.
+	IsConfirmed(ctx context.Context) bool
 }
 
 // Config of a keyring.
@@ -152,7 +157,11 @@ func New(c Config) (*Keyring, error) {
 // many failures. Their texts are for the client.
 func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error) {
 	asked, err := ParseAudience(audience)
-	if err == nil && k.namespaceByHost(asked.Host) != from.Namespace {
+	var selected fsm.NamespaceID
+	if err == nil {
+		selected, err = k.namespaceByHost(ctx, asked.Host)
+	}
+	if err == nil && selected != from.Namespace {
 		err = fmt.Errorf("%w: the host %.100q of the audience selects another namespace than that of the connection: name the host that the connection was opened for", fsm.InvalidArgument, asked.Host)
 	}
 	if err != nil {
@@ -176,7 +185,7 @@ func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string,
 			if err != nil {
 				return Grant{}, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 			}
-			return k.verifySAS(from, s, targets)
+			return k.verifySAS(ctx, from, s, targets)
 		})
 	case KindJWT:
 		return k.authenticate(ctx, from, kindName(kind), "", func() (Grant, error) {
@@ -235,6 +244,7 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 // authenticate verifies a credential. A valid one passes at once, whatever failed before. A failure is counted, its
 // answer is delayed, and the audit log gets a line.
 func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
+	isConfirmed := k.rules == nil || k.rules.IsConfirmed(ctx)
 	grant, err := k.verify(ctx, from, try)
 	var unknown *unknownKeyError
 	if errors.As(err, &unknown) {
@@ -245,8 +255,11 @@ func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name stri
 			grant, err = k.verify(ctx, from, try)
 		}
 	}
-	if err == nil {
+	if err == nil && (isConfirmed || !grant.isStored) {
 		return grant, nil
+	}
+	if err == nil {
+		err = errUnconfirmed // the rule may have been revoked
 	}
 	if errors.As(err, new(*ExpiredTokenError)) || errors.Is(err, fsm.ServerBusy) { // not an attempt to guess
 		k.auditRefusal(ctx, from, kind, name, err.Error())
@@ -254,6 +267,9 @@ func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name stri
 	}
 	delay, tooMany := k.limiter.recordFailure(from.Peer, from.Namespace, name)
 	reason := err.Error()
+	if !isConfirmed {
+		err = errUnconfirmed // the rule may have been made since
+	}
 	if tooMany != nil {
 		err = tooMany
 	}
@@ -327,6 +343,9 @@ func (k *Keyring) namespaceName(id fsm.NamespaceID) string {
 	return k.rules.NamespaceName(id)
 }
 
+// errUnconfirmed refuses keys that are not in the configuration while the member's access rules may be old.
+var errUnconfirmed = fmt.Errorf("%w: this member cannot verify the key, because it does not reach the leader of the catalog: try again", fsm.ServerBusy)
+
 var errAudience = errors.New("InvalidAudience")
 
 // ExpiredTokenError refuses a token whose time is over, in the words of the service, which clients search for. It
@@ -348,7 +367,7 @@ func (e *ExpiredTokenError) ExpiredAt() time.Time { return e.Expired }
 // Unwrap returns fsm.Unauthorized.
 func (*ExpiredTokenError) Unwrap() error { return fsm.Unauthorized }
 
-func (k *Keyring) verifySAS(from Client, s sasToken, targets []Target) (Grant, error) {
+func (k *Keyring) verifySAS(ctx context.Context, from Client, s sasToken, targets []Target) (Grant, error) {
 	target, signed, covered, err := s.selectTarget(targets)
 	if err != nil {
 		return Grant{}, err
@@ -363,27 +382,34 @@ func (k *Keyring) verifySAS(from Client, s sasToken, targets []Target) (Grant, e
 		return Grant{}, &ExpiredTokenError{Expired: s.expiry, Now: k.now()}
 	case !covered:
 		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
-	case signed.Host != "" && !k.hostMatches(from, signed, grant.Operator):
-		return Grant{}, fmt.Errorf("%w: %w: the token is for the host %.100q, which selects another namespace: sign for a host of this one", fsm.Unauthorized, errAudience, signed.Host)
+	}
+	if err := k.checkHost(ctx, from, signed, grant.Operator); err != nil {
+		return Grant{}, err
 	}
 	grant.Expires, grant.Path = s.expiry, target.Path
 	return grant, nil
 }
 
-// hostMatches reports whether a signed host selects the namespace of the client. The keys of operators are
+// checkHost checks that a signed host, if there is one, selects the namespace of the client. The keys of operators are
 // valid in every namespace, so a signature of theirs for the whole host of the request is also valid in
 // the namespace that the request names.
-func (k *Keyring) hostMatches(from Client, signed Resource, operator bool) bool {
-	selected := k.namespaceByHost(signed.Host)
-	return selected == from.Namespace || operator && signed.Path == "" && selected == from.HostNamespace
+func (k *Keyring) checkHost(ctx context.Context, from Client, signed Resource, operator bool) error {
+	if signed.Host == "" {
+		return nil
+	}
+	selected, err := k.namespaceByHost(ctx, signed.Host)
+	if err != nil || selected == from.Namespace || operator && signed.Path == "" && selected == from.HostNamespace {
+		return err
+	}
+	return fmt.Errorf("%w: %w: the token is for the host %.100q, which selects another namespace: sign for a host of this one", fsm.Unauthorized, errAudience, signed.Host)
 }
 
 // namespaceByHost returns the namespace that a host selects.
-func (k *Keyring) namespaceByHost(host string) fsm.NamespaceID {
+func (k *Keyring) namespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error) {
 	if k.rules == nil {
-		return fsm.DefaultNamespace
+		return fsm.DefaultNamespace, nil
 	}
-	return k.rules.NamespaceByHost(host)
+	return k.rules.NamespaceByHost(ctx, host)
 }
 
 // findRule finds a rule by name whose secret fits: of the entity, then of the namespace, then among the configured keys. fits
@@ -397,7 +423,7 @@ func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits fu
 				continue
 			}
 			if secret, rights, ok := matchRule(rules, name, fits); ok {
-				return Grant{Rights: rights, Namespace: namespace, Name: name, EntityOnly: i == 0, Valid: func() bool { return k.isCurrent(namespace, path, i, name, secret, rights) }}, true
+				return Grant{Rights: rights, Namespace: namespace, Name: name, EntityOnly: i == 0, isStored: true, Valid: func() bool { return k.isCurrent(namespace, path, i, name, secret, rights) }}, true
 			}
 			isRule = isRule || name == k.openKey && slices.ContainsFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
 		}
@@ -445,7 +471,7 @@ func (k *Keyring) isCurrent(namespace fsm.NamespaceID, path string, list int, na
 	own, shared := k.rules.Access(namespace, path)
 	for _, rule := range [][]fsm.AccessRule{own, shared}[list] {
 		if rule.Name == name {
-			return rule.Rights == rights && (rule.Primary == secret || rule.Secondary == secret)
+			return k.rules.IsConfirmed(context.Background()) && rule.Rights == rights && (rule.Primary == secret || rule.Secondary == secret)
 		}
 	}
 	return false

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -19,8 +20,9 @@ import (
 
 // fakeRules holds the rules of a cluster: by namespace and path, "" for those of the namespace.
 type fakeRules struct {
-	mu    sync.Mutex
-	rules map[fsm.NamespaceID]map[string][]fsm.AccessRule
+	mu          sync.Mutex
+	unconfirmed bool
+	rules       map[fsm.NamespaceID]map[string][]fsm.AccessRule
 }
 
 func (s *fakeRules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
@@ -31,11 +33,23 @@ func (s *fakeRules) Access(namespace fsm.NamespaceID, path string) (own, shared 
 
 func (s *fakeRules) NamespaceName(id fsm.NamespaceID) string { return fmt.Sprintf("ns%d", id) }
 
-func (s *fakeRules) NamespaceByHost(host string) fsm.NamespaceID {
+func (s *fakeRules) NamespaceByHost(_ context.Context, host string) (fsm.NamespaceID, error) {
 	if label, _, _ := strings.Cut(host, "."); label == "ns2" {
-		return other
+		return other, nil
 	}
-	return fsm.DefaultNamespace
+	return fsm.DefaultNamespace, nil
+}
+
+func (s *fakeRules) IsConfirmed(context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.unconfirmed
+}
+
+func (s *fakeRules) setConfirmed(confirmed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unconfirmed = !confirmed
 }
 
 func (s *fakeRules) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessRule) {
@@ -222,5 +236,35 @@ func refusedLoginsAreWrittenDown(t *testing.T) {
 	}
 	if i := slices.IndexFunc([]string{"guess", token[30:60]}, func(s string) bool { return strings.Contains(log.String(), s) }); i >= 0 {
 		t.Errorf("secret %d is in the log: %s", i, log.String())
+	}
+}
+
+// TestUnconfirmedRulesAdmitNobody checks that a member whose rules may be old refuses the keys of the cluster as busy, those that
+// it knows and those that it does not, and that the keys in its configuration stay valid.
+func TestUnconfirmedRulesAdmitNobody(t *testing.T) {
+	t.Parallel()
+	k, rules := newKeyringWithRules(t, nil)
+	signIn := func(name, secret string) (Grant, error) {
+		return k.Password(t.Context(), Client{Namespace: fsm.DefaultNamespace}, name, secret)
+	}
+	held, err := signIn("app", "one")
+	check(t, err, fsm.OK)
+	rules.setConfirmed(false)
+	_, err = signIn("app", "one")
+	check(t, err, fsm.ServerBusy)
+	_, err = signIn("made since", "x")
+	check(t, err, fsm.ServerBusy)
+	_, err = signIn("root", "root-key")
+	check(t, err, fsm.OK)
+	if held.Valid() {
+		t.Error("a grant is valid although its rule may have been revoked")
+	}
+	rules.setConfirmed(true)
+	_, err = signIn("app", "one")
+	check(t, err, fsm.OK)
+	_, err = signIn("made since", "x")
+	check(t, err, fsm.Unauthorized)
+	if !held.Valid() {
+		t.Error("a grant is not valid although its rule is confirmed")
 	}
 }

@@ -106,8 +106,8 @@ func submitted(client *Client) chan fsm.Result {
 	return end
 }
 
-// confirm waits until a group has one request, and answers it with success, which is the end of it.
-func confirm(t *testing.T, group *fakegroup.Group, end chan fsm.Result) {
+// answerOne waits until a group has one request, and answers it with success, which is the end of it.
+func answerOne(t *testing.T, group *fakegroup.Group, end chan fsm.Result) {
 	t.Helper()
 	group.Await(t, 1, 0)
 	group.Take()[0].Done(done(fsm.OK))
@@ -288,13 +288,13 @@ func TestPartitionClientForgetsTheLeaderWhileItIsIdle(t *testing.T) {
 	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
 	client.timing.Suspect = time.Hour
 	end := submitted(client)
-	confirm(t, old, end)
+	answerOne(t, old, end)
 	old.Mu.Lock() // it is silent from now on
 	defer old.Mu.Unlock()
 	client.leaderChanged()
 	next.Lead(true, 2)
 	end = submitted(client)
-	confirm(t, next, end)
+	answerOne(t, next, end)
 }
 
 // TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile: a replica says that it leads, and before that arrives another
@@ -314,7 +314,7 @@ func TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile(t *testing.T)
 		})
 	}
 	end := submitted(client)
-	confirm(t, next, end)
+	answerOne(t, next, end)
 }
 
 // TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor: without a replica here that follows the successor, one
@@ -333,7 +333,7 @@ func TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor(t *testing.T)
 	asked := next.Questions()
 	kit.Eventually(t, "several rounds without a leader", func() bool { return next.Questions() > asked+3 })
 	next.Lead(true, 2)
-	confirm(t, next, end)
+	answerOne(t, next, end)
 }
 
 // TestPartitionClientKeepsASlowLeader: a slow leader that still leads keeps its requests, however often

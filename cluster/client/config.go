@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -29,6 +30,8 @@ type Config struct {
 	Incarnation uint64 // of this member's process; identifies its requests
 	Self        fsm.MemberID
 	Timing      Timing
+	// Confirmed tells whether this member's replica of the catalog may be believed; nil: always.
+	Confirmed *confirm.Catalog
 	// AnswerLocal answers the queries that are sent to this member.
 	AnswerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
 	Now         func() time.Time // the clock of messages

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/client"
+	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -17,6 +18,7 @@ type Manager struct {
 
 	transport client.Transport
 	replicas  query.Replicas
+	confirmed *confirm.Catalog // nil: always
 	log       *slog.Logger
 	now       func() time.Time // the clock of messages
 	activity  activityLimiter
@@ -29,7 +31,7 @@ type Manager struct {
 // New makes a Manager with clients of its own. Run must run while it is used.
 func New(c *client.Config) *Manager {
 	return &Manager{
-		Clients: client.New(c), transport: c.Transport, log: c.Logger, now: c.Now,
+		Clients: client.New(c), transport: c.Transport, confirmed: c.Confirmed, log: c.Logger, now: c.Now,
 		replicas:   query.Replicas{Local: c.Transport.LocalReplica},
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}

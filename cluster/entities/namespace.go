@@ -21,11 +21,17 @@ type NamespaceView struct {
 func (r *Manager) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
 
 // NamespaceByHost returns the namespace that a host name selects in this member's replica of the catalog,
-// by default the default namespace. It does not block.
-func (r *Manager) NamespaceByHost(host string) fsm.NamespaceID {
-	id := fsm.DefaultNamespace
-	r.replicas.ViewCatalog(func(c *catalog.Machine) { id = c.NamespaceByHost(host) })
-	return id
+// by default the default namespace. A member that has just started waits up to [confirm.StartWaitMax] for the
+// catalog's leader. The error wraps ServerBusy: the name could be that
+// of a namespace which this member does not know yet.
+func (r *Manager) NamespaceByHost(ctx context.Context, host string) (id fsm.NamespaceID, err error) {
+	id = fsm.DefaultNamespace
+	isConfirmed, found := r.confirmed.Await(ctx), false
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { id, found = c.FindHost(host) })
+	if !found && !isConfirmed {
+		return id, fmt.Errorf("the host %.100q may select a namespace that this member does not know yet, because the catalog has no leader: %w", host, fsm.ServerBusy)
+	}
+	return id, nil
 }
 
 // Namespace finds a namespace by name at the catalog's leader. Its access rules hold

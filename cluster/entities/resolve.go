@@ -31,6 +31,8 @@ func (r *Manager) Deleted(ids []fsm.EntityID) (deleted []fsm.EntityID) {
 // fsm.Code: EntityNotFound, or ServerBusy while the catalog is not loaded or has no leader.
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
+	// Without a leader, names are still resolved: a partition that has one serves.
+	r.confirmed.Await(ctx)
 	entity, found, loaded := fsm.Entity{}, false, false
 	r.replicas.ViewCatalog(func(c *catalog.Machine) {
 		loaded = c.ClusterID() != ""

@@ -14,6 +14,7 @@ import (
 func (r *Manager) EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
 	if !newest {
+		r.confirmed.Await(ctx)
 		r.replicas.ViewCatalog(func(c *catalog.Machine) { entity, found = c.Lookup(namespace, name) })
 	}
 	if !found {

@@ -27,8 +27,9 @@ type Replicas struct {
 	Name func(fsm.PartitionID) string
 }
 
-// Register registers the handler of StatusOfReplica.
+// Register registers the handlers of StatusOfReplica and CatalogIndex.
 func (d Replicas) Register(h rpc.Handlers) {
+	CatalogIndex.Handle(h, func(ctx context.Context, _ struct{}) (uint64, error) { return d.catalogIndex(ctx) })
 	StatusOfReplica.Handle(h, func(_ context.Context, q StatusQuery) (raftgroup.Status, error) { return d.Status(q.Partition) })
 }
 

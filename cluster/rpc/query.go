@@ -50,6 +50,8 @@ const (
 	QueryCampaign QueryKind = 23 // whether a replica may campaign, of another voter
 
 	QuerySubscriptions QueryKind = 24 // by parts of their names, at the catalog's leader
+
+	QueryCatalogIndex QueryKind = 25 // that the catalog's leader has applied
 )
 
 // ReplyStatus says how a query ended.

@@ -13,7 +13,9 @@ import (
 type Broker struct{ *router.Router }
 
 // Namespace returns the namespace that a host name selects.
-func (b Broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
+func (b Broker) Namespace(ctx context.Context, host string) (fsm.NamespaceID, error) {
+	return b.NamespaceByHost(ctx, host)
+}
 
 // Resolve returns the entity at a path of a namespace.
 func (b Broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {

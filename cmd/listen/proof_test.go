@@ -28,11 +28,11 @@ type certificateBroker struct {
 	peers []net.Addr
 }
 
-func (d *certificateBroker) Namespace(host string) fsm.NamespaceID {
+func (d *certificateBroker) Namespace(_ context.Context, host string) (fsm.NamespaceID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hosts = append(d.hosts, host)
-	return fsm.DefaultNamespace
+	return fsm.DefaultNamespace, nil
 }
 
 func (*certificateBroker) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {

@@ -69,9 +69,12 @@ func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared
 func (r accessRules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
 
 // NamespaceByHost returns the namespace that a host name selects in the local replica of the catalog.
-func (r accessRules) NamespaceByHost(host string) fsm.NamespaceID {
-	return r.router.NamespaceByHost(host)
+func (r accessRules) NamespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error) {
+	return r.router.NamespaceByHost(ctx, host)
 }
+
+// IsConfirmed reports whether the rules may be believed.
+func (r accessRules) IsConfirmed(ctx context.Context) bool { return r.router.IsConfirmed(ctx) }
 
 // authorizer adapts the keyring to the gateway.
 type authorizer struct{ ring *auth.Keyring }

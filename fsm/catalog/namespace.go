@@ -53,18 +53,24 @@ func bareHost(host string) string {
 // or whose Name is its first label; otherwise, and for addresses, the default namespace. Port, case
 // and trailing dot are ignored. It makes two searches and allocates nothing.
 func (c *Machine) NamespaceByHost(host string) fsm.NamespaceID {
+	id, _ := c.FindHost(host)
+	return id
+}
+
+// FindHost is NamespaceByHost; found is false for a name that a namespace could have which does not exist yet.
+func (c *Machine) FindHost(host string) (id fsm.NamespaceID, found bool) {
 	host = bareHost(host)
 	if host == "" || fsm.IsAddress(host) {
-		return fsm.DefaultNamespace
+		return fsm.DefaultNamespace, true
 	}
 	if i, found := c.hostIndex(host); found {
-		return c.hosts[i].namespace.ID
+		return c.hosts[i].namespace.ID, true
 	}
 	label, _, _ := strings.Cut(host, ".")
 	if i, found := c.nameIndex(label); found {
-		return c.namespacesByName[i].ID
+		return c.namespacesByName[i].ID, true
 	}
-	return fsm.DefaultNamespace
+	return fsm.DefaultNamespace, strings.EqualFold(host, "localhost") // no namespace can have that name
 }
 
 // NamespaceByID finds a namespace. The caller must not write to its lists.
