@@ -30,6 +30,7 @@ func queryFormats() []golden.Format {
 		{Name: "19 purgeable, reply", Of: purgeableReply{}},
 		{Name: "20 locks, query", Of: locksQuery{}},
 		{Name: "20 locks, reply", Of: []fsm.Code(nil)},
+		{Name: "25 catalog index, reply", Of: uint64(0)},
 	}
 }
 

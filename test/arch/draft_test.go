@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 3
-	recordedHash   = "221f45fc916b581238eb9e85cd086619"
+	recordedDraft  = 4
+	recordedHash   = "0dd73225791c3d206aa2a9c5d4c43d84"
 	goldenFilesMin = 60
 )
 
