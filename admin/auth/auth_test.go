@@ -170,8 +170,11 @@ type ruleNamed string
 func (r ruleNamed) Access(fsm.NamespaceID, string) (own, shared []fsm.AccessRule) {
 	return nil, []fsm.AccessRule{{Name: string(r), Primary: "the secret of the rule", Rights: fsm.Manage}}
 }
-func (ruleNamed) NamespaceName(fsm.NamespaceID) string   { return fsm.DefaultNamespaceName }
-func (ruleNamed) NamespaceByHost(string) fsm.NamespaceID { return fsm.DefaultNamespace }
+func (ruleNamed) NamespaceName(fsm.NamespaceID) string { return fsm.DefaultNamespaceName }
+func (ruleNamed) IsConfirmed(context.Context) bool     { return true }
+func (ruleNamed) NamespaceByHost(context.Context, string) (fsm.NamespaceID, error) {
+	return fsm.DefaultNamespace, nil
+}
 
 func TestKeysAreValidated(t *testing.T) {
 	t.Parallel()
