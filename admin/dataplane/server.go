@@ -28,7 +28,7 @@ const (
 
 // Broker is the interface of the server to the cluster: the methods of the same names of the gateway's Broker.
 type Broker interface {
-	Namespace(host string) fsm.NamespaceID
+	Namespace(ctx context.Context, host string) (fsm.NamespaceID, error)
 	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 	Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code))
 	Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver
@@ -169,13 +169,17 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, from Caller) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Caller) error {
-	from.Client.Namespace = s.config.Broker.Namespace(r.Host)
+	namespace, err := s.config.Broker.Namespace(r.Context(), r.Host)
+	if err != nil {
+		return err
+	}
+	from.Client.Namespace = namespace
 	if err := s.authorize(r, t, from); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), brokerTimeMax)
 	defer cancel()
-	at, err := s.config.Broker.Resolve(ctx, from.Client.Namespace, t.entity)
+	at, err := s.config.Broker.Resolve(ctx, namespace, t.entity)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return &refusal{http.StatusGone, fmt.Sprintf("the entity %q does not exist", t.entity)}
