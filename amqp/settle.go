@@ -291,7 +291,10 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 		for to < len(codes) && codes[to] == codes[from] && g.deliveries[to].id == g.deliveries[to-1].id+1 {
 			to++
 		}
-		v := refusal.SettleReplyOf(codes[from]).WithEntity(c.urlOf(g.link.path))
+		v := refusal.SettleReplyOf(codes[from])
+		if codes[from] != fsm.OK {
+			v = v.WithEntity(c.urlOf(g.link.path))
+		}
 		if v.Retry == refusal.RetryLater {
 			for _, t := range g.deliveries[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may settle it again

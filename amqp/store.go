@@ -36,7 +36,11 @@ func (a *incomingDelivery) store(ctx context.Context) {
 	sent := *a
 	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
 		sent.entityGone = code == fsm.EntityNotFound
-		sent.finish(ctx, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(c.urlOf(sent.link.path)).Cause))
+		reply := refusal.ReplyOf(code)
+		if code != fsm.OK {
+			reply = reply.WithEntity(c.urlOf(sent.link.path))
+		}
+		sent.finish(ctx, c.withBusyReason(code, reply.Cause))
 	})
 }
 

@@ -35,6 +35,9 @@ func (d *certificateBroker) Namespace(_ context.Context, host string) (fsm.Names
 	return fsm.DefaultNamespace, nil
 }
 
+func (*certificateBroker) Changes() <-chan struct{}              { return nil }
+func (*certificateBroker) Deleted([]fsm.EntityID) []fsm.EntityID { return nil }
+
 func (*certificateBroker) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	return fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
 }

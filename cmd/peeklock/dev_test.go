@@ -119,8 +119,8 @@ func TestDevClusterKeepsMessagesOverRestarts(t *testing.T) {
 	wants(t, say(t, c, 0, "message", "receive", "orders", "--delete"), "from stdin 1")
 	wants(t, say(t, c, 0, "queue", "show", "orders", "-o", "json"), `"active": 1`, `"deferred": 1`, `"deadLetter": 0`)
 	wants(t, say(t, c, 1, "message", "send", "nowhere", "x"), "could not be found")
-	wants(t, say(t, c, 1, "message", "send", "orders", "x", "--key", "wrong"), "unauthorized")
 	say(t, c, 0, "queue", "show", "orders", "--key", "SAS_KEY_VALUE")
+	say(t, c, 0, "queue", "show", "orders", "--key", "another") // as good as none: every process of the machine administers
 	wants(t, say(t, b, 0, "queue", "update", "orders", "--max-delivery-count", "3", "-o", "json"), `"maxDeliveryCount": 3`)
 	wants(t, say(t, b, 0, "cluster", "status"), "member-1", "member-3", "alive")
 	wants(t, say(t, a, 0, "bench", "--messages", "2000", "--queues", "2", "--senders", "2", "--members-spread", "-o", "json"),

@@ -105,7 +105,7 @@ func massTransitTopology(s suite) {
 }
 
 // massTransitTemporary: the queue of a bus, for the answers to its requests, deletes itself five minutes after its last use.
-// Subscriptions that lead to it get the same setting.
+// Subscriptions that lead to it get the same setting, which a subscription that forwards reads back as never.
 func massTransitTemporary(s suite) {
 	const idle = "PT5M"
 	queue := s.queue + "_bus_r8ayyybdscxbsh9wbdx3yqe3h5"
@@ -120,7 +120,7 @@ func massTransitTemporary(s suite) {
 	s.must("read the queue", err)
 	sub, err := s.admin(3).GetSubscription(s.ctx, topic, "bus", nil)
 	s.must("read the subscription", err)
-	s.same("AutoDeleteOnIdle", []string{idle, idle}, []string{*got.AutoDeleteOnIdle, *sub.AutoDeleteOnIdle})
+	s.same("AutoDeleteOnIdle", []string{idle, "P10675199DT2H48M5.4775807S"}, []string{*got.AutoDeleteOnIdle, *sub.AutoDeleteOnIdle})
 	s.publish(topic, "event", nil)
 	s.queue = queue
 	s.receiveOne(s.receiver(1))

@@ -179,7 +179,7 @@ func names(s suite) {
 // Settings out of range are refused and change nothing.
 func settingsRefused(s suite) {
 	for field, values := range map[string][]any{
-		"lockDuration": {"4s", "6m"}, "maxDeliveryCount": {0, 1 << 31}, "defaultMessageTimeToLive": {"0s", "-1s", "soon"},
+		"lockDuration": {"999ms", "6m"}, "maxDeliveryCount": {0, 1 << 31}, "defaultMessageTimeToLive": {"0s", "-1s", "soon"},
 		"duplicateDetectionHistoryTimeWindow": {"19s", "169h"}, "autoDeleteOnIdle": {"4m59s"}, "maxSizeInMegabytes": {0, 81921},
 		"status": {"Asleep"}, "userMetadata": {strings.Repeat("x", 1025)}, "requiresDuplicateDetection": {true}, "maxMessageBytes": {1, 2 << 20},
 	} {

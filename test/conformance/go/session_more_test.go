@@ -442,15 +442,17 @@ func takeOverSession(s suite) {
 	if name != "red" || again != "red" || same != token {
 		s.Errorf("session %q with token %v, then %q with %v", name, token, again, same)
 	}
-	first.write(flow(0, 1, 1, false))
-	if lost := expect[*wire.Detach](first); lost.Error == nil || lost.Error.Condition != wire.ConditionSessionLockLost {
-		s.Errorf("detached with %+v", lost.Error)
-	}
 	status, answer := s.ask(3, "com.microsoft:update-disposition", map[string]any{
 		"session-id": name, "disposition-status": "completed", "lock-tokens": []amqp.UUID{lock},
 	})
 	if status != 200 {
 		s.Errorf("settlement of the first message: %d %v", status, answer)
+	}
+	// The link before stays until its client asks for more with nothing in hand.
+	first.write(&wire.Disposition{Role: wire.RoleReceiver, First: 0, Settled: true, State: &wire.Accepted{}})
+	first.write(flow(0, 1, 1, false))
+	if lost := expect[*wire.Detach](first); lost.Error == nil || lost.Error.Condition != wire.ConditionSessionLockLost {
+		s.Errorf("detached with %+v", lost.Error)
 	}
 	next.write(flow(0, 0, 1, false))
 	expect[*wire.Transfer](next)

@@ -263,7 +263,7 @@ func settingsOfTopics(s suite) {
 		{"PUT", "/v1/topics/" + s.queue + ".x", harness.Fields{"forwardTo": s.queue}, " 400 "},
 		{"PUT", "/v1/topics/" + s.queue + ".x", harness.Fields{"maxDeliveryCount": 5}, " 400 "},
 		{"PATCH", "/v1/topics/" + topic.queue, harness.Fields{"requiresDuplicateDetection": true}, " 400 "},
-		{"PATCH", "/v1/subscriptions/" + a.queue, harness.Fields{"lockDuration": "1s"}, " 400 "},
+		{"PATCH", "/v1/subscriptions/" + a.queue, harness.Fields{"lockDuration": "999ms"}, " 400 "},
 		{"PATCH", "/v1/subscriptions/" + a.queue, harness.Fields{"maxSizeInMegabytes": 5}, " 400 "},
 		{"PUT", "/v1/subscriptions/" + harness.SubscriptionPath(topic.queue, strings.Repeat("x", 51)), nil, " 400 "},
 		{"PUT", "/v1/subscriptions/" + harness.SubscriptionPath("nothing", "a"), nil, " 404 "},
