@@ -86,6 +86,7 @@ type conn struct {
 
 	transactions transaction.Set
 	enlisted     map[deliveryKey]*enlisted // what transactions settle, by delivery
+	management   *manager
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
@@ -146,6 +147,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	}
 	c.readAllowed = sync.NewCond(&c.mu)
 	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
+	c.management = newManager((*owner)(c), config.Broker, &c.transactions, c.log)
 	c.linksChanged = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())

@@ -14,28 +14,6 @@ import (
 // commands on a link whose target is not an entity. The link needs no right, because every operation in a
 // transaction needs its own.
 
-// owner is a connection as the packages below this one see it.
-type owner conn
-
-// Lock locks the mutex of the connection.
-func (o *owner) Lock() { o.mu.Lock() }
-
-// Unlock unlocks it, and makes the calls that Later collected.
-func (o *owner) Unlock() { (*conn)(o).unlock() }
-
-// Later makes a call to the broker at the next Unlock. mu is held.
-func (o *owner) Later(call func()) { o.brokerCalls = append(o.brokerCalls, call) }
-
-// Recovered handles a panic, see conn.recovered.
-func (o *owner) Recovered(ctx context.Context) {
-	if p := recover(); p != nil {
-		(*conn)(o).panicked(ctx, p)
-	}
-}
-
-// Committed counts what a transaction has settled. mu is held.
-func (o *owner) Committed(work *fsm.Transaction) { (*conn)(o).countCommitted(work) }
-
 // command handles a delivery to the coordinator.
 func (a *incomingDelivery) command(ctx context.Context) {
 	command, err := transaction.ParseCommand(a.payload)

@@ -37,8 +37,6 @@ const (
 	attachCost          = 25      // a link beyond the most that the connection had at a time
 	requestCost         = 5       // a request to a node; the following are added to it
 	putTokenCost        = 3       // a signature that is checked
-	fetchCost           = 25      // fetchAtOnceMax deferred messages: one log entry
-	itemsPerUnit        = 16      // lock tokens, scheduled messages to cancel, or messages of a batch delete
 	responseUnitBytes   = 512     // bytes of the response; for a peek, of the largest response that it may have, until that is known
 	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following is added to it
 	beginCost           = 10      // a session

@@ -371,10 +371,10 @@ func TestCosts(t *testing.T) {
 		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
 		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(-1)}}, requestCost},
 	} {
-		if got := costOf(&request{body: c.body}, c.operation, true); got != c.cost {
+		if got := costOf(&request{managed: managed{body: c.body}}, c.operation, true); got != c.cost {
 			t.Errorf("%s costs %d units, want %d", c.operation, got, c.cost)
 		}
-		if got := costOf(&request{body: c.body}, c.operation, false); got != requestCost {
+		if got := costOf(&request{managed: managed{body: c.body}}, c.operation, false); got != requestCost {
 			t.Errorf("%s costs %d units when it is refused, want %d", c.operation, got, requestCost)
 		}
 	}

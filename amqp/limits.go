@@ -49,7 +49,6 @@ const (
 	heartbeatMax                 = 15 * time.Second       // longest time without sending anything
 	writeWithin                  = 30 * time.Second       // one write to the peer
 	closeWithin                  = 5 * time.Second        // from our close to the peer's
-	deliveryTimeMax              = 7 * 24 * time.Hour     // how far ahead the delivery time of an abandoned message may be
 	attachBusyMax                = 5 * time.Second        // how long an attach is repeated at a busy broker
 	attachPauseMin               = 20 * time.Millisecond
 	lockWait                     = 60 * time.Second // one wait of a receiving link
@@ -70,20 +69,8 @@ const (
 	unauthenticatedBytesMax    = 256 << 10 // received and not answered yet; also received in part
 )
 
-// Limits of one request to the management node.
-const (
-	peekMessagesMax  = 250     // messages of one peek
-	peekBytesMax     = 1 << 20 // payloads of one peek
-	tokensMax        = 4096    // lock tokens or sequence numbers of one request
-	fetchAtOnceMax   = 64      // deferred messages requested from the broker at a time
-	purgeMessagesMax = 4000    // messages of one batch delete: the maximum of the cloud
-	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
-	rulesAtOnceMax   = 100     // rules requested from the broker at a time
-	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are requested
-	peekWithin       = 60 * time.Second
-	ruleWithin       = 60 * time.Second // one operation on rules
-	putTokenWithin   = 20 * time.Second
-)
+// putTokenWithin limits the time of one put-token.
+const putTokenWithin = 20 * time.Second
 
 // coordinatorBytesMax limits a command to a coordinator; a discharge has 28 bytes.
 const coordinatorBytesMax = 4096

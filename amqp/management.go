@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -16,59 +15,59 @@ import (
 // manage performs one operation of an entity's management node
 // (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
 // here blocks the reader.
-func (c *conn) manage(ctx context.Context, r *request, operation string) {
+func (m *manager) manage(ctx context.Context, r *managed, operation string) {
 	if cause := operationNotAllowed(operation, &r.at); cause.Condition != "" {
-		c.respond(ctx, r, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
+		r.respond(ctx, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
 	body, _ := r.body.(wire.Map)
-	if r.transaction != nil && c.manageInTransaction(ctx, r, operation, body) {
+	if r.transaction != nil && m.manageInTransaction(ctx, r, operation, body) {
 		return
 	}
 	switch operation {
 	case renewOperation:
-		c.renewLock(ctx, r, body)
+		m.renewLock(ctx, r, body)
 	case renewSessionOperation:
-		c.renewSessionLock(ctx, r, body)
+		m.renewSessionLock(ctx, r, body)
 	case getStateOperation:
-		go c.getSessionState(ctx, r, body)
+		go m.getSessionState(ctx, r, body)
 	case setStateOperation:
-		go c.setSessionState(ctx, r, body)
+		go m.setSessionState(ctx, r, body)
 	case listSessionsOperation:
-		go c.listSessions(ctx, r, body)
+		go m.listSessions(ctx, r, body)
 	case peekOperation:
-		go c.peekMessage(ctx, r, body)
+		go m.peekMessage(ctx, r, body)
 	case dispositionOperation:
-		c.updateDisposition(ctx, r, body)
+		m.updateDisposition(ctx, r, body)
 	case deferredOperation:
-		c.receiveBySequenceNumber(ctx, r, body)
+		m.receiveBySequenceNumber(ctx, r, body)
 	case scheduleOperation:
-		c.scheduleMessage(ctx, r, body)
+		m.scheduleMessage(ctx, r, body)
 	case cancelOperation:
-		c.cancelScheduled(ctx, r, body)
+		m.cancelScheduled(ctx, r, body)
 	case batchDeleteOperation:
-		c.batchDelete(ctx, r)
+		m.batchDelete(ctx, r)
 	case addRuleOperation:
-		go c.addRule(ctx, r, body)
+		go m.addRule(ctx, r, body)
 	case removeRuleOperation:
-		go c.removeRule(ctx, r, body)
+		go m.removeRule(ctx, r, body)
 	case enumerateRulesOperation:
-		go c.enumerateRules(ctx, r, body)
+		go m.enumerateRules(ctx, r, body)
 	default:
-		c.respond(ctx, r, unknownOperation(operation))
+		r.respond(ctx, unknownOperation(operation))
 	}
 }
 
 // lockIDs reads the lock tokens of a request. ok is false if a token does not belong to this entity, or if
 // there are none or too many: then resp is the answer.
-func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
+func (m *manager) lockIDs(r *managed, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
 	tokens := valuesOf[wire.UUID](body.Get("lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
 		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", tokensMax), false
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
-		if ids[i], ok = c.config.Broker.ParseLockToken(r.at, message.TokenFromUUID(token)); !ok {
+		if ids[i], ok = m.broker.ParseLockToken(r.at, message.TokenFromUUID(token)); !ok {
 			return nil, responseFor(fsm.MessageLockLost), false
 		}
 	}
@@ -76,14 +75,14 @@ func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp respon
 }
 
 // renewLock extends locks. The answer is an array of timestamps, not a list.
-func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
-	ids, resp, ok := c.lockIDs(r, body)
+func (m *manager) renewLock(ctx context.Context, r *managed, body wire.Map) {
+	ids, resp, ok := m.lockIDs(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.config.Broker.Renew(r.at, ids, func(codes []fsm.Code, untils []fsm.Instant) {
-		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
+	m.broker.Renew(r.at, ids, func(codes []fsm.Code, untils []fsm.Instant) {
+		m.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
 			resp := responseFor(refusal.Worst(codes))
 			if resp.Condition == "" {
 				ends := make([]time.Time, len(untils))
@@ -92,37 +91,35 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 				}
 				resp.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
 			}
-			c.respond(ctx, r, resp)
+			r.respond(ctx, resp)
 		})
 	})
 }
 
 // updateDisposition settles by lock token: always for deferred messages, for others if their link has ended.
-func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map) {
-	settlements, resp, ok := c.settlementsOf(r, body)
+func (m *manager) updateDisposition(ctx context.Context, r *managed, body wire.Map) {
+	settlements, resp, ok := m.settlementsOf(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.config.Broker.Settle(r.at, settlements, func(codes []fsm.Code) {
-		c.mu.Lock()
-		c.countSettled(settlements, codes)
-		c.mu.Unlock()
-		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
+	m.broker.Settle(r.at, settlements, func(codes []fsm.Code) {
+		m.conn.CountSettled(settlements, codes)
+		m.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
 			resp := responseFor(refusal.Worst(codes))
 			resp.Reply = refusal.SettleReplyOf(refusal.Worst(codes))
-			c.respond(ctx, r, resp)
+			r.respond(ctx, resp)
 		})
 	})
 }
 
 // settlementsOf reads an update-disposition. ok is false if it cannot be done: then resp is the answer.
-func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
+func (m *manager) settlementsOf(r *managed, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
 	what, resp, ok := decideByName(body)
 	if !ok {
 		return nil, resp, false
 	}
-	ids, resp, ok := c.lockIDs(r, body)
+	ids, resp, ok := m.lockIDs(r, body)
 	if !ok {
 		return nil, resp, false
 	}
@@ -161,20 +158,20 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 // peek pays for the largest, and counts it twice while it is in progress, as payloads and once more encoded. The reader
 // stops while the requests of a connection count more than it may have in progress, so a connection peeks a few
 // batches at a time, or one when memory is short.
-func largestPeek(r *request) int {
+func largestPeek(r *managed) int {
 	body, _ := r.body.(wire.Map)
-	count, _ := integerOf(body.Get("message-count"))
+	count, _ := message.IntegerOf(body.Get("message-count"))
 	largest := int64(r.at.Settings.MaxMessageBytes)
 	return int(min(max(0, min(count, peekMessagesMax))*largest, peekBytesMax))
 }
 
 // peekMessage reads messages without locking them.
-func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
-	from, ok := integerOf(body.Get("from-sequence-number"))
-	count, okCount := integerOf(body.Get("message-count"))
+func (m *manager) peekMessage(ctx context.Context, r *managed, body wire.Map) {
+	defer m.conn.Recovered(ctx)
+	from, ok := message.IntegerOf(body.Get("from-sequence-number"))
+	count, okCount := message.IntegerOf(body.Get("message-count"))
 	if !ok || !okCount || count < 1 {
-		c.respond(ctx, r, badRequest("The request needs from-sequence-number and a positive message-count."))
+		r.respond(ctx, badRequest("The request needs from-sequence-number and a positive message-count."))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, peekWithin)
@@ -182,36 +179,36 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	first, most := fsm.SequenceNumber(max(0, from)), int(min(count, peekMessagesMax))
 	var found []fsm.Delivery
 	var err error
-	if session, one := c.requestedSession(r, body); one {
-		found, err = c.config.Broker.PeekSession(ctx, r.at, session, first, most, peekBytesMax)
+	if session, one := m.requestedSession(r, body); one {
+		found, err = m.broker.PeekSession(ctx, r.at, session, first, most, peekBytesMax)
 	} else {
-		found, err = c.config.Broker.Peek(ctx, r.at, first, most, peekBytesMax)
+		found, err = m.broker.Peek(ctx, r.at, first, most, peekBytesMax)
 	}
 	if err != nil {
-		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
+		r.respond(ctx, responseFor(refusal.CodeOf(err)))
 		return
 	}
 	messages := make([]any, 0, len(found))
 	for _, d := range found {
 		encoded, err := message.AppendDelivery(nil, r.at, d, message.DeliveryOptions{Peeked: true})
 		if err != nil {
-			c.log.ErrorContext(ctx, "failed to encode stored message", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+			m.log.ErrorContext(ctx, "failed to encode stored message", "path", r.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
 		}
 		messages = append(messages, wire.Map{{Key: "message", Value: encoded}})
 	}
 	if len(messages) == 0 {
-		c.respond(ctx, r, noContent("No messages.", nil))
+		r.respond(ctx, noContent("No messages.", nil))
 		return
 	}
-	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
+	r.respond(ctx, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
 // deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a few at a time, so
 // that the size of an answer is limited.
 type deferredFetch struct {
-	c                *conn
-	r                *request
+	m                *manager
+	r                *managed
 	receiveAndDelete bool
 	fetch            func([]fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery))
 	left             []fsm.SequenceNumber
@@ -234,10 +231,10 @@ func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response
 }
 
 // receiveBySequenceNumber locks deferred messages, or receives and deletes them.
-func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wire.Map) {
+func (m *manager) receiveBySequenceNumber(ctx context.Context, r *managed, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
 	seen := make(map[fsm.SequenceNumber]bool, len(numbers))
@@ -246,16 +243,16 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 		seen[n] = true
 		return again
 	})
-	f := &deferredFetch{c: c, r: r, left: numbers}
-	mode, given := integerOf(body.Get("receiver-settle-mode"))
+	f := &deferredFetch{m: m, r: r, left: numbers}
+	mode, given := message.IntegerOf(body.Get("receiver-settle-mode"))
 	f.receiveAndDelete = given && mode == 0
 	f.fetch = func(some []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-		c.config.Broker.Fetch(r.at, some, receiveAndDelete, done)
+		m.broker.Fetch(r.at, some, receiveAndDelete, done)
 	}
 	if r.at.Settings.RequiresSession && r.at.Sub == fsm.MainQueue {
-		held, resp, ok := c.heldSession(r, body)
+		held, resp, ok := m.heldSession(r, body)
 		if !ok {
-			c.respond(ctx, r, resp)
+			r.respond(ctx, resp)
 			return
 		}
 		f.fetch = held.Fetch
@@ -280,7 +277,7 @@ func (f *deferredFetch) next(ctx context.Context) {
 		for _, d := range found {
 			f.add(ctx, d)
 		}
-		f.charge(f.bytes - before)
+		f.m.conn.HoldResponse(f.bytes - before)
 		if len(found) < len(some) && !f.receiveAndDelete {
 			f.finish(ctx, fsm.MessageNotFound)
 			return
@@ -296,12 +293,12 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	var options message.DeliveryOptions
 	var token fsm.LockToken
 	if !f.receiveAndDelete {
-		token = f.c.config.Broker.LockToken(f.r.at, d.Lock)
+		token = f.m.broker.LockToken(f.r.at, d.Lock)
 		options.LockToken = &token
 	}
 	encoded, err := message.AppendDelivery(nil, f.r.at, d, options)
 	if err != nil {
-		f.c.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+		f.m.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return
 	}
 	entry := wire.Map{{Key: "message", Value: encoded}}
@@ -312,26 +309,19 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	f.bytes += len(encoded)
 }
 
-// charge counts the part of the answer that exists.
-func (f *deferredFetch) charge(bytes int) {
-	f.c.mu.Lock()
-	defer f.c.unlock()
-	f.c.memory.responseBytes += bytes
-}
-
 // finish answers. It returns messages that were fetched before a failure, and the client requests the rest
 // again. Only a number that is not there makes a request under locks fail as a whole, as in the service: what was
 // found stays locked until its lock ends. Messages that were deleted are always returned.
 func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
-	defer f.charge(-f.bytes)
+	defer f.m.conn.HoldResponse(-f.bytes)
 	if len(f.messages) == 0 || code == fsm.MessageNotFound {
 		if code == fsm.OK {
 			code = fsm.MessageNotFound
 		}
-		f.c.respond(ctx, f.r, responseFor(code))
+		f.r.respond(ctx, responseFor(code))
 		return
 	}
-	f.c.respond(ctx, f.r, success(wire.Map{{Key: "messages", Value: f.messages}}))
+	f.r.respond(ctx, success(wire.Map{{Key: "messages", Value: f.messages}}))
 }
 
 // valuesOf reads an array or a list of one type; it returns nil for any other value.
@@ -358,51 +348,22 @@ func valuesOf[T any](v any) []T {
 	return nil
 }
 
-// integerOf reads any AMQP integer: SDKs use different widths.
-func integerOf(v any) (int64, bool) {
-	switch n := v.(type) {
-	case int8:
-		return int64(n), true
-	case int16:
-		return int64(n), true
-	case int32:
-		return int64(n), true
-	case int64:
-		return n, true
-	case uint8:
-		return int64(n), true
-	case uint16:
-		return int64(n), true
-	case uint32:
-		return int64(n), true
-	case uint64:
-		return int64(min(n, math.MaxInt64)), true
-	}
-	return 0, false
-}
-
-// costOf returns the units that a request costs, without its response. permitted means that the node has the
-// operation and that the connection may perform it: otherwise all that is done is to refuse it.
-func costOf(r *request, operation string, permitted bool) int {
-	if !permitted {
-		return requestCost
-	}
-	body, _ := r.body.(wire.Map)
+// workOf returns the units of work that an operation costs, besides those of a request and without its response.
+func workOf(operation string, request any) int {
+	body, _ := request.(wire.Map)
 	switch operation {
-	case putTokenOperation:
-		return requestCost + putTokenCost
 	case renewOperation, dispositionOperation:
-		return requestCost + countOf(body.Get("lock-tokens"))/itemsPerUnit
+		return countOf(body.Get("lock-tokens")) / itemsPerUnit
 	case cancelOperation:
-		return requestCost + countOf(body.Get("sequence-numbers"))/itemsPerUnit
+		return countOf(body.Get("sequence-numbers")) / itemsPerUnit
 	case batchDeleteOperation:
-		most, _ := integerOf(body.Get(messageCountKey))
-		return requestCost + int(max(0, min(most, purgeMessagesMax)))/itemsPerUnit
+		most, _ := message.IntegerOf(body.Get(messageCountKey))
+		return int(max(0, min(most, purgeMessagesMax))) / itemsPerUnit
 	case deferredOperation:
 		fetches := (countOf(body.Get("sequence-numbers")) + fetchAtOnceMax - 1) / fetchAtOnceMax
-		return requestCost + fetches*fetchCost
+		return fetches * fetchCost
 	}
-	return requestCost
+	return 0
 }
 
 // countOf returns the number of elements of a list in a request, at most tokensMax: longer ones are refused.

@@ -25,13 +25,8 @@ const (
 )
 
 const (
-	acceptWithin     = 60 * time.Second // wait for a session, if the client sends no time
-	acceptWithinMax  = 10 * time.Minute
-	sessionsAtOnce   = 1000             // sessions of one answer
-	sessionWithin    = 60 * time.Second // one operation on a session
-	farFutureMillis  = 253402300800000  // the year 10000: a later moment means "whenever"
-	sessionBytesMax  = 1 << 20          // names of sessions in one answer
-	bytesPerNameMost = 4 * message.NameCharactersMax
+	acceptWithin    = 60 * time.Second // wait for a session, if the client sends no time
+	acceptWithinMax = 10 * time.Minute
 )
 
 // Descriptors of the filter for a session that is not held exclusively (docs/service-bus-protocol.md#non-exclusive-sessions).
@@ -154,7 +149,7 @@ func (f *sessionFilter) reply(name string) wire.Map {
 func openTimeout(properties wire.Map) time.Duration {
 	for _, pair := range properties {
 		if pair.Key == openTimeoutKey || pair.Key == string(openTimeoutKey) {
-			if ms, ok := integerOf(pair.Value); ok && ms >= 0 {
+			if ms, ok := message.IntegerOf(pair.Value); ok && ms >= 0 {
 				return min(time.Duration(min(ms, math.MaxInt32))*time.Millisecond, acceptWithinMax)
 			}
 		}
@@ -236,63 +231,6 @@ func (l *outgoingLink) repeatAccept() {
 	}
 }
 
-// heldSession finds the session of a request among those that links of the connection hold: by the name of the
-// session, which the Go client omits when it requests deferred messages, and by the name of the link. ok is
-// false if there is none: then resp is the answer.
-//
-// A link whose session is lost is found by its own name only, and its requests are refused.
-func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
-	held, lost, resp := c.findSession(r, body)
-	if resp.Condition == "" && lost {
-		resp = responseFor(fsm.SessionLockLost)
-	}
-	return held, resp, resp.Condition == ""
-}
-
-// findSession is heldSession, but also returns a session that is lost.
-func (c *conn) findSession(r *request, body wire.Map) (held Session, lost bool, resp response) {
-	name, named := body.Get("session-id").(string)
-	link := r.argument("associated-link-name")
-	if !named && link == "" {
-		return nil, false, badRequest("The request needs a session-id. Give the id of the session.")
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	for _, s := range c.sessions {
-		for _, e := range s.links {
-			l, receives := e.(*outgoingLink)
-			if !receives || l.messageSession == nil || l.state != attached || l.entity.ID != r.at.ID || named && l.messageSession.Name() != name {
-				continue
-			}
-			if l.name == link {
-				return l.messageSession, l.sessionLost, response{}
-			}
-			if named && !l.sessionLost && (held == nil || l.messageSession.Until() > held.Until()) { // of two, one was taken over
-				held = l.messageSession
-			}
-		}
-	}
-	if held == nil {
-		return nil, false, responseFor(fsm.SessionLockLost)
-	}
-	return held, false, response{}
-}
-
-// requestedSession returns the name of the session of a request, whether or not a link holds it; false if the
-// request concerns the whole entity.
-func (c *conn) requestedSession(r *request, body wire.Map) (name string, one bool) {
-	if at := &r.at; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
-		return "", false
-	}
-	if name, one = body.Get("session-id").(string); one {
-		return name, true
-	}
-	if held, _, _ := c.findSession(r, body); held != nil { // the Go client sends only the name of its link
-		return held.Name(), true
-	}
-	return "", false
-}
-
 // releaseSession releases the session of a link. mu is held.
 func (l *outgoingLink) releaseSession() {
 	c := l.session.conn
@@ -318,132 +256,4 @@ func (l *outgoingLink) sessionReleased() {
 	if s.releasing--; s.releasing == 0 {
 		s.finishEnd()
 	}
-}
-
-// renewSessionLock extends the lock of a session.
-func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) {
-	held, resp, ok := c.heldSession(r, body)
-	if !ok {
-		c.respond(ctx, r, resp)
-		return
-	}
-	held.Renew(func(code fsm.Code, until fsm.Instant) {
-		resp := responseFor(code)
-		if code == fsm.OK {
-			resp.body = wire.Map{{Key: "expiration", Value: time.UnixMilli(int64(until))}}
-		}
-		c.respond(ctx, r, resp)
-	})
-}
-
-// getSessionState answers with the state that is stored with a session; the answer contains the key even if
-// there is no state.
-func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
-	held, resp, ok := c.heldSession(r, body)
-	if !ok {
-		c.respond(ctx, r, resp)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
-	defer cancel()
-	state, err := held.State(ctx)
-	if err != nil {
-		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
-		return
-	}
-	var value any
-	if len(state) > 0 { // an empty state reads back as none
-		value = state
-	}
-	c.respond(ctx, r, success(wire.Map{{Key: "session-state", Value: value}}))
-}
-
-func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
-	held, state, resp, ok := c.stateToSet(r, body)
-	if !ok {
-		c.respond(ctx, r, resp)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
-	defer cancel()
-	if err := held.SetState(ctx, state); err != nil {
-		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
-		return
-	}
-	c.respond(ctx, r, success(nil))
-}
-
-// stateToSet returns the session of a request and the state in it, nil for none. ok is false if the connection does not hold the
-// session or the state has another type: then resp is the answer.
-func (c *conn) stateToSet(r *request, body wire.Map) (held Session, state []byte, resp response, ok bool) {
-	if held, resp, ok = c.heldSession(r, body); !ok {
-		return nil, nil, resp, false
-	}
-	switch v := body.Get("session-state").(type) {
-	case nil:
-	case []byte:
-		state = append(state, v...) // nil without bytes, as the Go client clears a state
-	default:
-		return nil, nil, badRequest("session-state is neither binary nor null. Give it as one of them."), false
-	}
-	return held, state, response{}, true
-}
-
-// listSessions answers with the names of sessions: those with messages or state, or those whose state was set
-// after a moment.
-func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
-	skip, _ := integerOf(body.Get("skip"))
-	top, ok := integerOf(body.Get("top"))
-	if !ok || top < 1 || skip < 0 || skip > math.MaxInt32 {
-		c.respond(ctx, r, badRequest("The request needs a positive top, and a skip that is not negative."))
-		return
-	}
-	updated := body.Get("last-updated-time")
-	after, given := message.InstantOf(updated)
-	if _, isDescribed := updated.(wire.Described); isDescribed && !given {
-		c.respond(ctx, r, badRequest("last-updated-time is not a time. Give it as a timestamp, or as a com.microsoft:datetime-offset."))
-		return
-	}
-	if !given || after <= 0 || after >= farFutureMillis {
-		after = 0
-	}
-	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
-	defer cancel()
-	names, err := c.config.Broker.Sessions(ctx, r.at, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
-	switch {
-	case err != nil:
-		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
-	case len(names) == 0:
-		c.respond(ctx, r, noContent("No sessions.", nil))
-	default:
-		c.respond(ctx, r, success(wire.Map{
-			{Key: "skip", Value: int32(int(skip) + len(names))},
-			{Key: "sessions-ids", Value: wire.Array{Values: names}},
-		}))
-	}
-}
-
-// applySessions adapts messages to an entity: an entity without sessions stores messages without a session,
-// and one that requires sessions refuses messages without one.
-func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
-	switch {
-	case at.Settings.RequiresSession:
-		for i := range messages {
-			if !messages[i].HasSession {
-				return message.NewError(wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value")
-			}
-		}
-	case at.Kind != fsm.TopicEntity:
-		for i := range messages {
-			m := &messages[i]
-			if m.HasSession && len(at.Shards) > 0 {
-				m.PartitionKey = m.Session // it still binds the message to a shard
-			}
-			m.Session, m.HasSession = "", false
-		}
-	}
-	return nil
 }

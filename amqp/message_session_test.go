@@ -219,7 +219,7 @@ func TestSessionIsPartitionKey(t *testing.T) {
 	for _, shards := range []int{0, 2} {
 		at := fsm.EntityRef{Entity: fsm.Entity{Shards: make([]fsm.Shard, shards)}}
 		messages := []fsm.Message{{Session: "s", HasSession: true, PartitionKey: "p"}, {PartitionKey: "p"}}
-		if err := applySessions(&at, messages); err != nil {
+		if err := message.ApplySessions(&at, messages); err != nil {
 			t.Fatal(err)
 		}
 		want := []fsm.Message{{PartitionKey: "p"}, {PartitionKey: "p"}}

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
-	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -17,19 +15,20 @@ import (
 // A node is an address that answers requests: $cbs, and $management of an entity. The client has one link on
 // which it sends requests and one on which it receives responses.
 
+// putTokenOperation is the operation of $cbs.
+const putTokenOperation = "put-token"
+
 // request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
-	link        *incomingLink
-	at          fsm.EntityRef   // of a management node: its entity
-	again       bool            // at is what the name of a deleted entity stands for now
-	bytes       int             // bytes counted in conn.inFlightBytes
-	decoded     int             // bytes counted in conn.memory
-	paidBytes   int             // bytes of its response that were charged as work in advance
-	began       time.Time       // when it did not wait any longer
-	transaction *transaction.ID // the transaction that it belongs to; nil for none
-	properties  wire.Properties
-	arguments   wire.Map // application-properties
-	body        any      // of the amqp-value section
+	link *incomingLink
+	managed
+	again      bool      // at is what the name of a deleted entity stands for now
+	bytes      int       // bytes counted in conn.inFlightBytes
+	decoded    int       // bytes counted in conn.memory
+	paidBytes  int       // bytes of its response that were charged as work in advance
+	began      time.Time // when it did not wait any longer
+	properties wire.Properties
+	arguments  wire.Map // application-properties
 }
 
 // parseRequest reads the sections that nodes use.
@@ -59,32 +58,6 @@ func parseRequest(l *incomingLink, payload []byte) (*request, error) {
 // argument returns a text among the application-properties, "" when it is missing.
 func (r *request) argument(key string) string { return r.arguments.Text(key) }
 
-// response is the response of a node to one request.
-type response struct {
-	refusal.Reply // its condition is empty on success
-	body          wire.Map
-	entityGone    bool // the entity no longer exists
-}
-
-// responseFor returns the response for a code.
-func responseFor(code fsm.Code) response {
-	return response{Reply: refusal.ReplyOf(code), entityGone: code == fsm.EntityNotFound}
-}
-
-// success returns a response without error.
-func success(body wire.Map) response { return response{Reply: refusal.ReplyOf(fsm.OK), body: body} }
-
-// noContent returns the response for an empty result: 204 with a body works with every client
-// (docs/service-bus-protocol.md#management-responses).
-func noContent(text string, body wire.Map) response {
-	return response{Reply: refusal.Reply{Cause: refusal.Cause{Text: text}, Status: http.StatusNoContent}, body: body}
-}
-
-// badRequest returns the response to a malformed request.
-func badRequest(format string, args ...any) response {
-	return response{Reply: refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, format, args...), Status: http.StatusBadRequest}}
-}
-
 // request handles a delivery to a node: it accepts the delivery at once and answers it by a response. At most
 // requestsMax requests are in progress, so goroutines and memory are limited whatever a client sends. One link
 // alone never reaches the limit, because its credit is granted again with the responses: Java settles hundreds
@@ -102,12 +75,15 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	operation := r.argument("operation")
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
-	r.at = r.link.entity
+	r.at, r.path, r.linkName = r.link.entity, r.link.path, r.argument("associated-link-name")
+	entity, _ := cutManagement(r.path)
+	r.url, r.nodeURL = c.urlOf(entity), c.urlOf(r.path)
+	r.respond = func(ctx context.Context, resp response) { c.respond(ctx, r, resp) }
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
 	permitted := may && r.has(operation)
 	if permitted && operation == peekOperation {
-		r.paidBytes = largestPeek(r)
+		r.paidBytes = largestPeek(&r.managed)
 	}
 	if !c.waitForWork(ctx, costOf(r, operation, permitted)+r.paidBytes/responseUnitBytes) {
 		c.discardRequest(r)
@@ -135,7 +111,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		resp.Cause = missing
 		c.respond(ctx, r, resp)
 	case r.link.kind == managementNode:
-		c.manage(ctx, r, operation)
+		c.management.manage(ctx, &r.managed, operation)
 	case operation == putTokenOperation:
 		go c.putToken(ctx, r)
 	default:
@@ -156,18 +132,24 @@ func (r *request) has(operation string) bool {
 	return operationNotAllowed(operation, &r.at).Condition == ""
 }
 
+// costOf returns the units that a request costs, without its response. permitted means that the node has the
+// operation and that the connection may perform it: otherwise all that is done is to refuse it.
+func costOf(r *request, operation string, permitted bool) int {
+	switch {
+	case !permitted:
+		return requestCost
+	case operation == putTokenOperation:
+		return requestCost + putTokenCost
+	}
+	return requestCost + workOf(operation, r.body)
+}
+
 // discardRequest releases what a request holds that the connection does not live to perform.
 func (c *conn) discardRequest(r *request) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded
-}
-
-func unknownOperation(operation string) response {
-	resp := responseFor(fsm.NotImplemented)
-	resp.Text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
-	return resp
 }
 
 // logSlow logs a slow request with its client.
@@ -186,7 +168,7 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 func (c *conn) manageAgain(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	r.again = true
-	path, _ := cutManagement(r.link.path)
+	path, _ := cutManagement(r.path)
 	at, err := c.resolveSuccessor(ctx, path, r.at.ID)
 	if err != nil {
 		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
@@ -195,7 +177,7 @@ func (c *conn) manageAgain(ctx context.Context, r *request) {
 	c.mu.Lock()
 	r.at, r.link.entity = at, at
 	c.mu.Unlock()
-	c.manage(ctx, r, r.argument("operation"))
+	c.management.manage(ctx, &r.managed, r.argument("operation"))
 }
 
 // resolveSuccessor finds the entity that has the name of a deleted one. It waits a moment while this member knows only
@@ -224,7 +206,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 		return
 	}
 	if resp.entityGone && r.link.kind == managementNode {
-		entity, _ := cutManagement(r.link.path)
+		entity, _ := cutManagement(r.path)
 		resp.Text = refusal.NotFoundText(entity)
 	}
 	c.logSlow(ctx, r)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/rule"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -16,47 +17,44 @@ import (
 // limits their number.
 
 // addRule adds a rule: 409 if a rule of its name exists.
-func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
+func (m *manager) addRule(ctx context.Context, r *managed, body wire.Map) {
+	defer m.conn.Recovered(ctx)
 	added, err := rule.Parse(body)
 	if err != nil {
-		c.respond(ctx, r, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
+		r.respond(ctx, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, c.ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.at, added)))
+	r.respond(ctx, ruleResponse(r, added.Name, m.broker.AddRule(ctx, r.at, added)))
 }
 
 // removeRule removes a rule by name: 404 if it does not exist.
-func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
+func (m *manager) removeRule(ctx context.Context, r *managed, body wire.Map) {
+	defer m.conn.Recovered(ctx)
 	name := body.Text(rule.NameKey)
 	if name == "" {
-		c.respond(ctx, r, badRequest("The request has no %s. Name the rule.", rule.NameKey))
+		r.respond(ctx, badRequest("The request has no %s. Name the rule.", rule.NameKey))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, c.ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.at, name)))
+	r.respond(ctx, ruleResponse(r, name, m.broker.RemoveRule(ctx, r.at, name)))
 }
 
 // ruleResponse returns the response for the broker's result of an operation on one rule.
-func (c *conn) ruleResponse(r *request, name string, err error) response {
+func ruleResponse(r *managed, name string, err error) response {
 	if err == nil {
 		return success(nil)
 	}
 	resp := responseFor(refusal.CodeOf(err))
 	switch refusal.CodeOf(err) { //nolint:exhaustive // the others say what they always say
 	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
-		entity, _ := cutManagement(r.link.path)
-		resp.Text = refusal.NotFoundText(c.urlOf(fmt.Sprintf("%s/Rules/%.64s", entity, name)))
+		resp.Text = refusal.NotFoundText(fmt.Sprintf("%s/Rules/%.64s", r.url, name))
 	case fsm.RuleExists:
-		entity, _ := cutManagement(r.link.path)
-		resp.Text = fmt.Sprintf("The messaging entity '%s' already exists. Choose another name, or remove that rule first.", c.urlOf(fmt.Sprintf("%s/Rules/%.64s", entity, name)))
+		resp.Text = fmt.Sprintf("The messaging entity '%s' already exists. Choose another name, or remove that rule first.", fmt.Sprintf("%s/Rules/%.64s", r.url, name))
 	case fsm.EntityNotFound: // in the words that the Java and JavaScript clients look for
-		entity, _ := cutManagement(r.link.path)
-		resp.Text = refusal.NotFoundText(c.urlOf(entity))
+		resp.Text = refusal.NotFoundText(r.url)
 	case fsm.QuotaExceeded:
 		resp.Text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
 	}
@@ -66,17 +64,17 @@ func (c *conn) ruleResponse(r *request, name string, err error) response {
 // enumerateRules lists rules by name. The answer holds up to top rules, and fewer if
 // they exceed rulesBytesMax. A page of 100 always fits: .NET requests 100, and considers a shorter page the
 // last one.
-func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
-	defer c.recovered(ctx)
+func (m *manager) enumerateRules(ctx context.Context, r *managed, body wire.Map) {
+	defer m.conn.Recovered(ctx)
 	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
 	skip, okSkip := integerOr(body.Get("skip"), 0)
 	if !okTop || !okSkip || top < 1 || skip < 0 {
-		c.respond(ctx, r, badRequest("The request needs a positive top and a skip that is not negative."))
+		r.respond(ctx, badRequest("The request needs a positive top and a skip that is not negative."))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	rules, resp := c.listRules(ctx, r, top, int(skip))
+	rules, resp := m.listRules(ctx, r, top, int(skip))
 	switch {
 	case resp.Condition != "":
 	case len(rules) == 0:
@@ -84,16 +82,16 @@ func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	default:
 		resp.body = wire.Map{{Key: "rules", Value: rules}}
 	}
-	c.respond(ctx, r, resp)
+	r.respond(ctx, resp)
 }
 
 // listRules requests rules, a few at a time, and encodes them.
-func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (rules []any, resp response) {
+func (m *manager) listRules(ctx context.Context, r *managed, top int64, skip int) (rules []any, resp response) {
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
-		some, err := c.config.Broker.ListRules(ctx, r.at, skip+len(rules), most)
+		some, err := m.broker.ListRules(ctx, r.at, skip+len(rules), most)
 		if err != nil {
-			return nil, c.ruleResponse(r, "", err)
+			return nil, ruleResponse(r, "", err)
 		}
 		for i := range some {
 			shown := rule.Encode(&some[i])
@@ -112,6 +110,6 @@ func integerOr(v any, absent int64) (n int64, ok bool) {
 	if v == nil {
 		return absent, true
 	}
-	n, ok = integerOf(v)
+	n, ok = message.IntegerOf(v)
 	return min(n, math.MaxInt32), ok
 }

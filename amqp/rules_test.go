@@ -145,7 +145,7 @@ func TestRulesOnTheWire(t *testing.T) {
 // Results of the broker for rules become status, condition and text.
 func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 	t.Parallel()
-	r := &request{link: &incomingLink{link: link{path: "t/Subscriptions/s/$management"}}}
+	r := &managed{url: "sb://h/t/Subscriptions/s"}
 	for _, c := range []struct {
 		err       error
 		status    int32
@@ -166,7 +166,7 @@ func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 		if err != nil {
 			err = fmt.Errorf("put rule: %w", err)
 		}
-		resp := (&conn{host: "h"}).ruleResponse(r, "r", err)
+		resp := ruleResponse(r, "r", err)
 		if resp.Status != c.status || resp.Condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.Text, c.text) {
 			t.Errorf("%v: %+v", c.err, resp)
 		}
@@ -208,8 +208,8 @@ func TestRulesAreBounded(t *testing.T) {
 		t.Errorf("%d rules of %d bytes do not fit into %d", rulesAtOnceMax, n, rulesBytesMax)
 	}
 	h := &many{fakeBroker: newFakeBroker().topic("topic", "sub"), rule: longest}
-	c := &conn{config: &Config{Broker: h}}
-	rules, resp := c.listRules(t.Context(), &request{link: &incomingLink{}}, 1<<31-1, 0)
+	m := newManager(nil, h, nil, nil)
+	rules, resp := m.listRules(t.Context(), &managed{}, 1<<31-1, 0)
 	if resp.Condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
 		t.Errorf("%d rules, %+v", len(rules), resp)
 	}

@@ -14,15 +14,15 @@ import (
 // scheduleMessage stores messages that become active at the time in their annotations; a time in the past
 // means now. The answer is an array of long, one number per message, in order; 0 represents a duplicate, which
 // was not stored.
-func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
-	messages, resp, ok := c.scheduledMessages(r, body)
+func (m *manager) scheduleMessage(ctx context.Context, r *managed, body wire.Map) {
+	messages, resp, ok := m.scheduledMessages(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.config.Broker.Schedule(r.at, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
+	m.broker.Schedule(r.at, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
 		resp := responseFor(code)
-		resp.Cause = c.withBusyReason(code, resp.Cause)
+		resp.Cause = m.conn.BusyReason(code, resp.Cause)
 		if code == fsm.OK {
 			numbers := make([]int64, len(sequences))
 			for i, n := range sequences {
@@ -30,20 +30,20 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 			}
 			resp.body = wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: numbers}}}
 		}
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 	})
 }
 
 // scheduledMessages reads the messages of a request. It ignores the entries that clients write beside a
 // message, because the message itself contains the values.
-func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
+func (m *manager) scheduledMessages(r *managed, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
 	entries, _ := body.Get("messages").([]any)
 	if len(entries) == 0 || len(entries) > message.BatchMessagesMax {
 		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", message.BatchMessagesMax), false
 	}
-	if c.shortOfMemory() {
+	if cause := m.conn.MemoryRefusal(); cause.Condition != "" {
 		resp = responseFor(fsm.ServerBusy)
-		resp.Cause = c.refuseForMemory()
+		resp.Cause = cause
 		return nil, resp, false
 	}
 	messages = make([]fsm.Message, len(entries))
@@ -54,18 +54,18 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 		if len(encoded) > int(min(r.at.Settings.MaxMessageBytes, messageBytesMax)) {
 			return nil, responseFor(fsm.MessageTooLarge), false
 		}
-		m, err := parseOne(&buffer, encoded)
+		parsed, err := message.ParseWithID(&buffer, encoded)
 		if err != nil {
 			resp = badRequest("")
 			resp.Cause = refusal.Of("The message", err)
 			return nil, resp, false
 		}
-		if m.EnqueueAt == 0 {
+		if parsed.EnqueueAt == 0 {
 			return nil, badRequest("A message to be scheduled has no annotation %s. Give it one.", message.ScheduledEnqueueTimeKey), false
 		}
-		messages[i] = m
+		messages[i] = parsed
 	}
-	if err := applySessions(&r.at, messages); err != nil {
+	if err := message.ApplySessions(&r.at, messages); err != nil {
 		resp = badRequest("")
 		resp.Cause = refusal.Of("The message", err)
 		return nil, resp, false
@@ -82,14 +82,14 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 }
 
 // cancelScheduled cancels scheduled messages: all of them, or none if one is not scheduled any longer.
-func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
+func (m *manager) cancelScheduled(ctx context.Context, r *managed, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.config.Broker.CancelScheduled(r.at, numbers, func(code fsm.Code) {
-		c.respond(ctx, r, responseFor(code))
+	m.broker.CancelScheduled(r.at, numbers, func(code fsm.Code) {
+		r.respond(ctx, responseFor(code))
 	})
 }
 
@@ -109,32 +109,32 @@ type deletion struct {
 
 // batchDelete removes messages that are not locked, oldest first. A number below the requested one means that
 // no more remain.
-func (c *conn) batchDelete(ctx context.Context, r *request) {
+func (m *manager) batchDelete(ctx context.Context, r *managed) {
 	asked, cause := deletionOf(r)
 	if cause.Condition != "" {
-		c.respond(ctx, r, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
+		r.respond(ctx, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
 	if asked.session != nil {
-		go c.deleteInSession(ctx, r, asked)
+		go m.deleteInSession(ctx, r, asked)
 		return
 	}
-	c.config.Broker.Purge(r.at, asked.before, asked.most, func(code fsm.Code, count int) {
-		c.respond(ctx, r, deleted(code, count))
+	m.broker.Purge(r.at, asked.before, asked.most, func(code fsm.Code, count int) {
+		r.respond(ctx, deleted(code, count))
 	})
 }
 
 // deleteInSession performs a batch delete in one session, which a link may hold.
-func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) {
-	defer c.recovered(ctx)
+func (m *manager) deleteInSession(ctx context.Context, r *managed, asked deletion) {
+	defer m.conn.Recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	count, err := c.config.Broker.PurgeSession(ctx, r.at, *asked.session, asked.before, asked.most)
+	count, err := m.broker.PurgeSession(ctx, r.at, *asked.session, asked.before, asked.most)
 	code := fsm.OK
 	if err != nil {
 		code = refusal.CodeOf(err)
 	}
-	c.respond(ctx, r, deleted(code, count))
+	r.respond(ctx, deleted(code, count))
 }
 
 // deleted returns the response to a batch delete.
@@ -152,7 +152,7 @@ func deleted(code fsm.Code, count int) response {
 
 // deletionOf reads a batch delete. It refuses entries that it does not know: ignoring a condition would delete
 // messages that should remain.
-func deletionOf(r *request) (asked deletion, cause refusal.Cause) {
+func deletionOf(r *managed) (asked deletion, cause refusal.Cause) {
 	body, ok := r.body.(wire.Map)
 	if !ok {
 		return asked, refusal.New(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
@@ -160,7 +160,7 @@ func deletionOf(r *request) (asked deletion, cause refusal.Cause) {
 	if cause = checkDeletionKeys(body); cause.Condition != "" {
 		return asked, cause
 	}
-	count, ok := integerOf(body.Get(messageCountKey))
+	count, ok := message.IntegerOf(body.Get(messageCountKey))
 	if !ok || count < 1 {
 		return asked, refusal.New(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
 	}

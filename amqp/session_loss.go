@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -188,51 +187,5 @@ func (l *outgoingLink) forgetUnsettled() {
 func (s *session) refuseLost(ctx context.Context, mine []settledDelivery) {
 	for _, t := range mine {
 		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.SessionLockLost).Cause, "path", t.link.path), t.id, t.id)
-	}
-}
-
-// sessionCodes returns the codes of settlements or renewals of messages of a session: a message lock that has
-// ended with the lock of its session is answered as a lost session, because clients react to the two
-// differently. mu is not held.
-func sessionCodes(ctx context.Context, held Session, codes []fsm.Code) (as []fsm.Code, lost bool) {
-	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
-	defer cancel()
-	if _, err := held.Held(ctx); err == nil || refusal.CodeOf(err) != fsm.SessionLockLost {
-		return codes, false
-	}
-	return lostCodes(codes), true
-}
-
-// lostCodes returns codes in which lost sessions replace lost messages.
-func lostCodes(codes []fsm.Code) []fsm.Code {
-	as := slices.Clone(codes)
-	for i := range as {
-		if as[i] == fsm.MessageLockLost {
-			as[i] = fsm.SessionLockLost
-		}
-	}
-	return as
-}
-
-// withSessionCodes passes then the codes of a request that settled or renewed messages by their tokens, as
-// sessionCodes does for a link. It may call then later, from another goroutine. mu is not held.
-func (c *conn) withSessionCodes(ctx context.Context, r *request, body wire.Map, codes []fsm.Code, then func([]fsm.Code)) {
-	at := &r.at
-	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue || !slices.Contains(codes, fsm.MessageLockLost) {
-		then(codes)
-		return
-	}
-	held, resp, ok := c.heldSession(r, body)
-	switch {
-	case ok:
-		go func() {
-			defer c.recovered(ctx)
-			codes, _ := sessionCodes(ctx, held, codes)
-			then(codes)
-		}()
-	case resp.Condition == wire.ConditionSessionLockLost:
-		then(lostCodes(codes))
-	default: // the request names no session
-		then(codes)
 	}
 }

@@ -76,10 +76,10 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 		messages, err = message.ParseBatch(payload)
 	} else {
 		messages = make([]fsm.Message, 1)
-		messages[0], err = parseOne(&c.idBuffer, payload)
+		messages[0], err = message.ParseWithID(&c.idBuffer, payload)
 	}
 	if err == nil {
-		err = applySessions(&a.link.entity, messages)
+		err = message.ApplySessions(&a.link.entity, messages)
 	}
 	if err == nil {
 		err = checkKeys(&a.link.entity.Entity, messages)
@@ -110,15 +110,6 @@ func checkKeys(e *fsm.Entity, messages []fsm.Message) error {
 		}
 	}
 	return nil
-}
-
-// parseOne converts one encoded message to its stored form; the message gets its id in the buffer.
-func parseOne(buffer *[]byte, encoded []byte) (fsm.Message, error) {
-	var ok bool
-	if *buffer, ok = message.AppendWithID((*buffer)[:0], encoded); ok {
-		encoded = *buffer
-	}
-	return message.Parse(encoded)
 }
 
 // finish answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -13,22 +14,22 @@ import (
 // manageInTransaction handles an operation of a request that is part of a transaction. Those that settle, schedule,
 // cancel and set states are enlisted. Operations that only read or lock are done at once, and operations that the state machine could
 // not roll back are refused. done is false for operations that are done as they are outside of a transaction.
-func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
+func (m *manager) manageInTransaction(ctx context.Context, r *managed, operation string, body wire.Map) (done bool) {
 	switch operation {
 	case dispositionOperation:
-		c.dispositionInTransaction(ctx, r, body)
+		m.dispositionInTransaction(ctx, r, body)
 		return true
 	case scheduleOperation:
-		c.scheduleInTransaction(ctx, r, body)
+		m.scheduleInTransaction(ctx, r, body)
 		return true
 	case cancelOperation:
-		c.cancelInTransaction(ctx, r, body)
+		m.cancelInTransaction(ctx, r, body)
 		return true
 	case setStateOperation:
-		c.setStateInTransaction(ctx, r, body)
+		m.setStateInTransaction(ctx, r, body)
 		return true
 	case deferredOperation:
-		if mode, given := integerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
+		if mode, given := message.IntegerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
 			return false
 		}
 		operation = "receive and delete"
@@ -38,7 +39,7 @@ func (c *conn) manageInTransaction(ctx context.Context, r *request, operation st
 	}
 	resp := badRequest("")
 	resp.Cause = notInTransaction(operation)
-	c.respond(ctx, r, resp)
+	r.respond(ctx, resp)
 	return true
 }
 
@@ -59,27 +60,27 @@ func notInTransaction(operation string) refusal.Cause {
 }
 
 // dispositionInTransaction is updateDisposition in a transaction.
-func (c *conn) dispositionInTransaction(ctx context.Context, r *request, body wire.Map) {
-	settlements, resp, ok := c.settlementsOf(r, body)
+func (m *manager) dispositionInTransaction(ctx context.Context, r *managed, body wire.Map) {
+	settlements, resp, ok := m.settlementsOf(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.mu.Lock()
-	t, cause := c.transactions.Find(r.transaction)
+	m.conn.Lock()
+	t, cause := m.transactions.Find(r.transaction)
 	if cause.Condition == "" {
 		cause = t.Settle(r.at, settlements)
 	}
 	if cause.Condition == "" {
 		t.Check(ctx, r.at, locksOf(settlements), func(ctx context.Context, codes []fsm.Code) {
 			resp := responseFor(refusal.Worst(codes))
-			resp.Cause = t.Refused(codes, r.link.path)
-			c.respond(ctx, r, resp)
+			resp.Cause = t.Refused(codes, r.path)
+			r.respond(ctx, resp)
 		})
 	}
-	c.unlock()
+	m.conn.Unlock()
 	if cause.Condition != "" {
-		c.respond(ctx, r, enlistedResponse(cause))
+		r.respond(ctx, enlistedResponse(cause))
 	}
 }
 
@@ -110,23 +111,23 @@ func locksOf(settlements []fsm.Settlement) []fsm.LockID {
 
 // prepare counts an operation of an open transaction that is enlisted later, or answers why it cannot be and returns nil. It
 // ends with prepared.
-func (c *conn) prepare(ctx context.Context, r *request) *transaction.Transaction {
-	c.mu.Lock()
-	t, cause := c.transactions.Find(r.transaction)
+func (m *manager) prepare(ctx context.Context, r *managed) *transaction.Transaction {
+	m.conn.Lock()
+	t, cause := m.transactions.Find(r.transaction)
 	if cause.Condition == "" {
 		cause = t.Prepare()
 	}
-	c.unlock()
+	m.conn.Unlock()
 	if cause.Condition != "" {
-		c.respond(ctx, r, enlistedResponse(cause))
+		r.respond(ctx, enlistedResponse(cause))
 		return nil
 	}
 	return t
 }
 
 // prepared enlists a prepared operation unless the broker has refused it, answers it, and then resumes a discharge.
-func (c *conn) prepared(ctx context.Context, t *transaction.Transaction, r *request, refused response, enlist func() refusal.Cause, answer wire.Map) {
-	c.mu.Lock()
+func (m *manager) prepared(ctx context.Context, t *transaction.Transaction, r *managed, refused response, enlist func() refusal.Cause, answer wire.Map) {
+	m.conn.Lock()
 	cause := refused.Cause
 	switch {
 	case cause.Condition == "":
@@ -136,75 +137,75 @@ func (c *conn) prepared(ctx context.Context, t *transaction.Transaction, r *requ
 	case cause.Retry != refusal.RetryLater:
 		t.MarkRollbackOnly(cause)
 	}
-	c.unlock()
+	m.conn.Unlock()
 	if cause.Condition == "" {
 		refused = success(answer)
 	}
-	c.respond(ctx, r, refused)
-	c.mu.Lock()
-	defer c.unlock()
+	r.respond(ctx, refused)
+	m.conn.Lock()
+	defer m.conn.Unlock()
 	t.Prepared()
 }
 
 // scheduleInTransaction is scheduleMessage in a transaction. The numbers are reserved at the broker, so they are those
 // that the messages have after the commit; a rollback leaves a gap.
-func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.Map) {
-	messages, resp, ok := c.scheduledMessages(r, body)
+func (m *manager) scheduleInTransaction(ctx context.Context, r *managed, body wire.Map) {
+	messages, resp, ok := m.scheduledMessages(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	t := c.prepare(ctx, r)
+	t := m.prepare(ctx, r)
 	if t == nil {
 		return
 	}
 	reserved := func(code fsm.Code, numbers []fsm.SequenceNumber) {
-		defer c.recovered(ctx)
+		defer m.conn.Recovered(ctx)
 		refused := responseFor(code)
-		refused.Reply = refused.WithEntity(c.urlOf(r.link.path))
+		refused.Reply = refused.WithEntity(r.nodeURL)
 		answer := make([]int64, len(messages))
 		for i := range numbers {
 			messages[i].Reserved, answer[i] = numbers[i], int64(numbers[i])
 		}
-		c.prepared(ctx, t, r, refused, func() refusal.Cause { return t.Send(r.at, nil, messages) },
+		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.Send(r.at, nil, messages) },
 			wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: answer}}})
 	}
 	if len(messages) > transaction.SendsMax { // too many: enlisting refuses them
 		reserved(fsm.OK, nil)
 		return
 	}
-	c.config.Broker.Reserve(r.at, messages, reserved)
+	m.broker.Reserve(r.at, messages, reserved)
 }
 
 // cancelInTransaction is cancelScheduled in a transaction.
-func (c *conn) cancelInTransaction(ctx context.Context, r *request, body wire.Map) {
+func (m *manager) cancelInTransaction(ctx context.Context, r *managed, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	c.mu.Lock()
-	t, cause := c.transactions.Find(r.transaction)
+	m.conn.Lock()
+	t, cause := m.transactions.Find(r.transaction)
 	if cause.Condition == "" {
 		cause = t.Cancel(r.at, numbers)
 	}
-	c.unlock()
-	c.respond(ctx, r, enlistedResponse(cause))
+	m.conn.Unlock()
+	r.respond(ctx, enlistedResponse(cause))
 }
 
 // setStateInTransaction is setSessionState in a transaction.
-func (c *conn) setStateInTransaction(ctx context.Context, r *request, body wire.Map) {
-	held, state, resp, ok := c.stateToSet(r, body)
+func (m *manager) setStateInTransaction(ctx context.Context, r *managed, body wire.Map) {
+	held, state, resp, ok := m.stateToSet(r, body)
 	if !ok {
-		c.respond(ctx, r, resp)
+		r.respond(ctx, resp)
 		return
 	}
-	t := c.prepare(ctx, r)
+	t := m.prepare(ctx, r)
 	if t == nil {
 		return
 	}
 	go func() {
-		defer c.recovered(ctx)
+		defer m.conn.Recovered(ctx)
 		ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 		defer cancel()
 		refused := response{}
@@ -212,6 +213,6 @@ func (c *conn) setStateInTransaction(ctx context.Context, r *request, body wire.
 		if code := refusal.CodeOf(err); err != nil && (code == fsm.SessionLockLost || code == fsm.EntityNotFound) {
 			refused = responseFor(code)
 		}
-		c.prepared(ctx, t, r, refused, func() refusal.Cause { return t.SetState(r.at, held.StateChange(state)) }, nil)
+		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.SetState(r.at, held.StateChange(state)) }, nil)
 	}()
 }

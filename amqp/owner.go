@@ -1,0 +1,85 @@
+package amqp
+
+import (
+	"context"
+
+	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// owner is a connection as the packages below this one see it.
+type owner conn
+
+// Lock locks the mutex of the connection.
+func (o *owner) Lock() { o.mu.Lock() }
+
+// Unlock unlocks it, and makes the calls that Later collected.
+func (o *owner) Unlock() { (*conn)(o).unlock() }
+
+// Later makes a call to the broker at the next Unlock. mu is held.
+func (o *owner) Later(call func()) { o.brokerCalls = append(o.brokerCalls, call) }
+
+// Recovered handles a panic, see conn.recovered.
+func (o *owner) Recovered(ctx context.Context) {
+	if p := recover(); p != nil {
+		(*conn)(o).panicked(ctx, p)
+	}
+}
+
+// Committed counts what a transaction has settled. mu is held.
+func (o *owner) Committed(work *fsm.Transaction) { (*conn)(o).countCommitted(work) }
+
+// CountSettled counts the messages that the broker has settled.
+func (o *owner) CountSettled(settlements []fsm.Settlement, codes []fsm.Code) {
+	c := (*conn)(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countSettled(settlements, codes)
+}
+
+// HoldResponse counts bytes of responses that are being assembled.
+func (o *owner) HoldResponse(bytes int) {
+	o.mu.Lock()
+	defer o.Unlock()
+	o.memory.responseBytes += bytes
+}
+
+// MemoryRefusal returns the reason why no messages are taken because memory is short.
+func (o *owner) MemoryRefusal() refusal.Cause {
+	c := (*conn)(o)
+	if !c.shortOfMemory() {
+		return refusal.Cause{}
+	}
+	return c.refuseForMemory()
+}
+
+// BusyReason adds to a server-busy refusal why the member accepts no messages.
+func (o *owner) BusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
+	return (*conn)(o).withBusyReason(code, cause)
+}
+
+// HeldSession finds the session of an entity that a link of the connection holds: that of the link of a name, or the
+// session of a name if it is named; nil if there is none. A session that is lost is found by its link only.
+func (o *owner) HeldSession(at fsm.EntityID, name string, named bool, link string) (heldSession, bool) {
+	o.mu.Lock()
+	defer o.Unlock()
+	var held Session
+	for _, s := range o.sessions {
+		for _, e := range s.links {
+			l, receives := e.(*outgoingLink)
+			if !receives || l.messageSession == nil || l.state != attached || l.entity.ID != at || named && l.messageSession.Name() != name {
+				continue
+			}
+			if l.name == link {
+				return l.messageSession, l.sessionLost
+			}
+			if named && !l.sessionLost && (held == nil || l.messageSession.Until() > held.Until()) { // of two, one was taken over
+				held = l.messageSession
+			}
+		}
+	}
+	if held == nil {
+		return nil, false
+	}
+	return held, false
+}
