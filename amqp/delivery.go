@@ -104,6 +104,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	s.nextDelivery++
 	l.credit.take()
 	if !l.presettled {
+		l.lossFlow = false
 		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil, delivered: delivered}
 	}
 	l.partial.lock, l.partial.id = q.delivery.Lock, h.id

@@ -41,7 +41,7 @@ type outgoingLink struct {
 	lossTimer       *time.Timer  // asks whether the session lock has ended, and then ends the hold of the link
 	sessionLost     bool         // it has ended, and the client has not detached yet
 	settling        int          // deliveries whose settlement is not answered
-	lossFlow        bool         // the client sent a flow after the loss, when settling was all that held the link
+	lossFlow        bool         // the client sent a flow after it settled all deliveries, when some answers were not sent yet
 	sessionFree     bool         // the session is released
 
 	receiver       Receiver // nil for nodes
@@ -80,6 +80,7 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 		l.flowAfterLoss(f)
 		return
 	}
+	l.lossFlow = l.settling > 0 && !l.hasUnsettled()
 	if f.LinkCredit != nil {
 		l.credit.flow(f.DeliveryCount, *f.LinkCredit, f.Drain)
 	}

@@ -147,12 +147,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
 	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
-	n.confirmed = confirm.New(confirm.Config{
-		Ask: func(ctx context.Context) (uint64, error) {
-			return query.CatalogIndex.Ask(ctx, n.router.Leader(fsm.CatalogPartition), struct{}{})
-		},
-		Applied: query.Replicas{Local: reach.LocalReplica}.CatalogApplied, Changed: n.changed.Wait,
-	})
+	n.confirmed = confirm.New(confirm.Config{Ask: n.catalogIndex, Applied: query.Replicas{Local: reach.LocalReplica}.CatalogApplied, Changed: n.changed.Wait})
 	n.router = router.New(&router.Config{Config: client.Config{
 		Transport: reach, Confirmed: n.confirmed, Incarnation: n.incarnation, Self: n.self, Timing: client.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
@@ -377,4 +372,9 @@ func (n *Node) gossipLoop(ctx context.Context) {
 			n.changed.Notify()
 		}
 	}
+}
+
+// catalogIndex asks the leader of the catalog for the index that it has applied.
+func (n *Node) catalogIndex(ctx context.Context) (uint64, error) {
+	return query.CatalogIndex.Ask(ctx, n.router.Leader(fsm.CatalogPartition), struct{}{})
 }

@@ -45,6 +45,9 @@ func (m *member) apply(index uint64) {
 	m.changed.Notify()
 }
 
+// pass waits for virtual time.
+func pass(d time.Duration) { <-time.After(d) }
+
 // TestRequestsWaitForTheLeader checks that requests of a member that starts wait until its replica has applied what the leader
 // names, that they wait for at most StartWaitMax, and that later ones do not wait.
 func TestRequestsWaitForTheLeader(t *testing.T) {
@@ -64,12 +67,12 @@ func TestRequestsWaitForTheLeader(t *testing.T) {
 			t.Errorf("waited once more, for %s", time.Since(began))
 		}
 		m.leader.Store(9)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if c.IsConfirmed() {
 			t.Error("confirmed although the replica has not applied the index of the leader")
 		}
 		m.apply(9)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if !c.IsConfirmed() {
 			t.Error("not confirmed although the replica has applied the index of the leader")
 		}
@@ -99,21 +102,21 @@ func TestConfirmationEnds(t *testing.T) {
 		m.leader.Store(9)
 		m.apply(9)
 		c := m.run(t)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if !c.IsConfirmed() {
 			t.Error("not confirmed although the leader answers")
 		}
 		m.leader.Store(0)
-		time.Sleep(ValidFor - repeatAfter - time.Second)
+		pass(ValidFor - repeatAfter - time.Second)
 		if !c.IsConfirmed() {
 			t.Errorf("not confirmed before %s have passed", ValidFor)
 		}
-		time.Sleep(repeatAfter + time.Second)
+		pass(repeatAfter + time.Second)
 		if c.IsConfirmed() {
 			t.Errorf("confirmed by an answer that is older than %s", ValidFor)
 		}
 		m.leader.Store(9)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if !c.IsConfirmed() {
 			t.Error("not confirmed although the leader answers again")
 		}

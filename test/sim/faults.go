@@ -115,7 +115,7 @@ func (d *disturber) begin(i int, f Fault) {
 
 // shortage returns the operation that fails, and its error.
 func shortage(f Fault) (simfs.Op, error) {
-	switch f.Amount {
+	switch int(f.Amount) {
 	case 0:
 		return simfs.Open, simfs.PathError(simfs.CallOpen, dataFolder, syscall.EMFILE)
 	case 1:

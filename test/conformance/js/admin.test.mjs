@@ -83,7 +83,7 @@ describe("administration", admins, () => {
   test("topics and subscriptions are made, shown, changed and deleted", within(), async () => {
     const name = `js-${randomUUID()}`;
     const made = await admin(1).createTopic(name, { requiresDuplicateDetection: true, maxSizeInMegabytes: 2048 });
-    assert.deepEqual([made.name, made.requiresDuplicateDetection, made.maxSizeInMegabytes, made.supportOrdering], [name, true, 2048, false]);
+    assert.deepEqual([made.name, made.requiresDuplicateDetection, made.maxSizeInMegabytes, made.supportOrdering], [name, true, 2048, true]);
     assert.equal((await admin(2).updateTopic({ ...made, status: "SendDisabled" })).status, "SendDisabled");
     await refused("MessageEntityAlreadyExistsError", admin(3).createQueue(name));
 
