@@ -105,7 +105,7 @@ async def test_topics_subscriptions_and_their_rules(clients):
     a, b, c = (admin(member) for member in (1, 2, 3))
     await a.create_topic(name, requires_duplicate_detection=True, max_size_in_megabytes=2048, enable_express=True)
     got = await b.get_topic(name)
-    assert (got.requires_duplicate_detection, got.max_size_in_megabytes, got.support_ordering) == (True, 2048, False)
+    assert (got.requires_duplicate_detection, got.max_size_in_megabytes, got.support_ordering) == (True, 2048, True)
     assert got.enable_express
     got.status, got.enable_express = "SendDisabled", False
     await c.update_topic(got)
