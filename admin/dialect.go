@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/fsm"
@@ -76,6 +75,5 @@ func subCode(code fsm.Code) string {
 
 // replyError answers with the Error element of the service.
 func replyError(w http.ResponseWriter, status int, code fsm.Code, message, id string) {
-	detail := subCode(code) + strings.TrimSuffix(message, ".") + ". TrackingId:" + id + ", SystemTracker:peeklock, Timestamp:" + time.Now().UTC().Format("2006-01-02T15:04:05")
-	writeDocument(w, status, atom.ErrorType, atom.ErrorDocument(status, detail))
+	writeDocument(w, status, atom.ErrorType, atom.ErrorDocument(status, atom.ErrorDetail(subCode(code)+message, id)))
 }

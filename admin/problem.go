@@ -2,8 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -108,7 +107,7 @@ func (s *core) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		// The error is for the log only: it may name paths and hosts.
 		level, message = slog.LevelError, "internal error: search the log of this member for the tracking id"
 	}
-	id := newTrackingID()
+	id := atom.NewTrackingID()
 	s.config.Logger.Log(r.Context(), level, "HTTP request refused", "tracking_id", id,
 		"method", r.Method, "path", r.URL.Path, "status", a.status, "error", err.Error())
 	if code == fsm.ServerBusy {
@@ -146,11 +145,4 @@ func (s *core) writeJSON(w http.ResponseWriter, r *http.Request, status int, val
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
-}
-
-// newTrackingID returns a random id that clients and the log use to identify the same error.
-func newTrackingID() string {
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead
-	return hex.EncodeToString(id[:])
 }

@@ -2,6 +2,8 @@ package atom
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/xml"
 	"net"
 	"net/url"
@@ -157,6 +159,18 @@ func NamespaceDocument(o Origin, n fsm.Namespace) *Document {
 		x.end("NamespaceInfo")
 	})
 	return x
+}
+
+// NewTrackingID returns a random id that clients and the log use to identify the same error.
+func NewTrackingID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(id[:])
+}
+
+// ErrorDetail returns the detail of an [ErrorDocument] in the form of the service: a text, and the id of the error.
+func ErrorDetail(text, trackingID string) string {
+	return strings.TrimSuffix(text, ".") + ". TrackingId:" + trackingID + ", SystemTracker:peeklock, Timestamp:" + time.Now().UTC().Format("2006-01-02T15:04:05")
 }
 
 // ErrorDocument is the Error element of the service. It is never empty: .NET before 7.18.4 and JavaScript fail on an

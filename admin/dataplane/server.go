@@ -2,8 +2,6 @@ package dataplane
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -276,9 +274,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if status == http.StatusInternalServerError {
 		level, text = slog.LevelError, "internal error: search the log of this member for the tracking id"
 	}
-	id := make([]byte, 8)
-	_, _ = rand.Read(id) // never fails
-	tracking := hex.EncodeToString(id)
+	tracking := atom.NewTrackingID()
 	s.config.Logger.Log(r.Context(), level, "message request refused", "tracking_id", tracking, "method", r.Method, "path", r.URL.Path, "status", status, "error", err.Error())
 	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
@@ -288,6 +284,5 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", atom.ErrorType)
 	w.WriteHeader(status)
-	detail := strings.TrimSuffix(text, ".") + ". TrackingId:" + tracking + ", SystemTracker:peeklock, Timestamp:" + time.Now().UTC().Format("2006-01-02T15:04:05")
-	_, _ = w.Write(atom.ErrorDocument(status, detail).Bytes()) //nolint:gosec // Document escapes every text
+	_, _ = w.Write(atom.ErrorDocument(status, atom.ErrorDetail(text, tracking)).Bytes()) //nolint:gosec // Document escapes every text
 }
