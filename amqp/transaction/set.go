@@ -97,13 +97,13 @@ func (all *Set) Declare(ctx context.Context, owner any, id ID, done func(refusal
 		all.conn.Lock()
 		defer all.conn.Unlock()
 		i := slices.Index(all.waiting, w)
-		switch {
-		case i < 0:
-		case all.admits():
-			all.waiting = slices.Delete(all.waiting, i, i+1)
+		if i < 0 {
+			return // it was answered meanwhile
+		}
+		all.waiting = slices.Delete(all.waiting, i, i+1)
+		if all.admits() {
 			all.begin(w)
-		default:
-			all.waiting = slices.Delete(all.waiting, i, i+1)
+		} else {
 			all.answer(w, tooMany())
 		}
 	})
@@ -111,7 +111,7 @@ func (all *Set) Declare(ctx context.Context, owner any, id ID, done func(refusal
 }
 
 func tooMany() refusal.Cause {
-	return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection may have %d open transactions and has had no room for another one for %v. Use another client, or fewer concurrent calls.", OpenMax, DeclareWithin)
+	return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection may have %d open transactions, and another one could not be opened within %v. Use another client, or fewer concurrent calls.", OpenMax, DeclareWithin)
 }
 
 // admits reports whether another transaction may be opened.
@@ -136,7 +136,7 @@ func (all *Set) answer(w *declaration, cause refusal.Cause) {
 	all.conn.Later(func() { w.done(cause) })
 }
 
-// admitWaiting opens the transactions of declares that wait, as far as there is room.
+// admitWaiting opens the transactions of declares that wait, as far as the limits admit them.
 func (all *Set) admitWaiting() {
 	for len(all.waiting) > 0 && all.admits() {
 		w := all.waiting[0]

@@ -126,8 +126,8 @@ func (c *chunk) grow() {
 	if len(c.records) < cap(c.records) {
 		return
 	}
-	room := min(max(4, 4*cap(c.records)), chunkSlots)
-	c.records = append(make([]Record, 0, room), c.records...)
+	capacity := min(max(4, 4*cap(c.records)), chunkSlots)
+	c.records = append(make([]Record, 0, capacity), c.records...)
 }
 
 // remove removes the record of a live slot.
