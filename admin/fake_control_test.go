@@ -257,7 +257,7 @@ func (h *fakeControl) NamespaceByHost(_ context.Context, host string) (fsm.Names
 	return h.id, nil
 }
 
-func (*fakeControl) IsConfirmed(context.Context) bool { return true }
+func (*fakeControl) AwaitConfirmed(context.Context) bool { return true }
 
 func (h *fakeControl) NamespaceName(id fsm.NamespaceID) string {
 	h.mu.Lock()

@@ -69,7 +69,7 @@ func askAsClient(ctx context.Context, t *testing.T, node *Node, queue fsm.Entity
 		if ctx.Err() == nil && (err == nil && at.ID != queue || err != nil && !errors.Is(err, fsm.ServerBusy)) {
 			t.Errorf("%s resolves the name to %d, %v; it is %d", node.config.Name, at.ID, err, queue)
 		}
-		if node.Router().IsConfirmed(ctx) {
+		if node.Router().AwaitConfirmed(ctx) {
 			if _, shared := node.Router().Access(fsm.DefaultNamespace, ""); len(shared) != 0 {
 				t.Errorf("%s believes a rule that was revoked", node.config.Name)
 			}
@@ -107,7 +107,7 @@ func memberWithoutACatalogQuorum(t *testing.T) {
 	if at, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "q"); err != nil || at.ID != q.ID {
 		t.Errorf("the name resolves to %d, %v; it is %d", at.ID, err, q.ID)
 	}
-	if node.Router().IsConfirmed(t.Context()) {
+	if node.Router().AwaitConfirmed(t.Context()) {
 		t.Error("rules are believed without a leader of the catalog")
 	}
 	if _, err := node.Router().NamespaceByHost(t.Context(), "shop.example.com"); !errors.Is(err, fsm.ServerBusy) {
@@ -117,5 +117,5 @@ func memberWithoutACatalogQuorum(t *testing.T) {
 		t.Errorf("an address selects %d, %v", id, err)
 	}
 	c.start(1)
-	kit.Eventually(t, "rules are believed once the catalog has a leader", func() bool { return node.Router().IsConfirmed(t.Context()) })
+	kit.Eventually(t, "rules are believed once the catalog has a leader", func() bool { return node.Router().AwaitConfirmed(t.Context()) })
 }

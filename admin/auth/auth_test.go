@@ -171,7 +171,7 @@ func (r ruleNamed) Access(fsm.NamespaceID, string) (own, shared []fsm.AccessRule
 	return nil, []fsm.AccessRule{{Name: string(r), Primary: "the secret of the rule", Rights: fsm.Manage}}
 }
 func (ruleNamed) NamespaceName(fsm.NamespaceID) string { return fsm.DefaultNamespaceName }
-func (ruleNamed) IsConfirmed(context.Context) bool     { return true }
+func (ruleNamed) AwaitConfirmed(context.Context) bool  { return true }
 func (ruleNamed) NamespaceByHost(context.Context, string) (fsm.NamespaceID, error) {
 	return fsm.DefaultNamespace, nil
 }

@@ -69,9 +69,9 @@ type Rules interface {
 	NamespaceName(namespace fsm.NamespaceID) string
 	// NamespaceByHost returns the namespace that a host name selects, or the default one. Errors wrap ServerBusy.
 	NamespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error)
-	// IsConfirmed reports whether the rules may be believed: a member that has just started, or that is cut off from the
+	// AwaitConfirmed reports whether the rules may be believed: a member that has just started, or that is cut off from the
 	// others, may have rules that were revoked. It may wait for seconds.
-	IsConfirmed(ctx context.Context) bool
+	AwaitConfirmed(ctx context.Context) bool
 }
 
 // Config of a keyring.
@@ -244,7 +244,7 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 // authenticate verifies a credential. A valid one passes at once, whatever failed before. A failure is counted, its
 // answer is delayed, and the audit log gets a line.
 func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
-	isConfirmed := k.rules == nil || k.rules.IsConfirmed(ctx)
+	isConfirmed := k.rules == nil || k.rules.AwaitConfirmed(ctx)
 	grant, err := k.verify(ctx, from, try)
 	var unknown *unknownKeyError
 	if errors.As(err, &unknown) {
@@ -471,7 +471,7 @@ func (k *Keyring) isCurrent(namespace fsm.NamespaceID, path string, list int, na
 	own, shared := k.rules.Access(namespace, path)
 	for _, rule := range [][]fsm.AccessRule{own, shared}[list] {
 		if rule.Name == name {
-			return k.rules.IsConfirmed(context.Background()) && rule.Rights == rights && (rule.Primary == secret || rule.Secondary == secret)
+			return k.rules.AwaitConfirmed(context.Background()) && rule.Rights == rights && (rule.Primary == secret || rule.Secondary == secret)
 		}
 	}
 	return false

@@ -40,7 +40,7 @@ func (s *fakeRules) NamespaceByHost(_ context.Context, host string) (fsm.Namespa
 	return fsm.DefaultNamespace, nil
 }
 
-func (s *fakeRules) IsConfirmed(context.Context) bool {
+func (s *fakeRules) AwaitConfirmed(context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.unconfirmed

@@ -103,9 +103,6 @@ func (c *Catalog) IsConfirmed() bool {
 
 // Await is IsConfirmed, but waits for the first confirmation until ctx ends or StartWaitMax has passed since New.
 func (c *Catalog) Await(ctx context.Context) bool {
-	if c == nil {
-		return true
-	}
 	if c.IsConfirmed() {
 		return true
 	}

@@ -22,9 +22,9 @@ func (r *Manager) Access(namespace fsm.NamespaceID, path string) (own, shared []
 	return own, shared
 }
 
-// IsConfirmed reports whether the access rules that this member has may be believed. A member that has just started waits up to
+// AwaitConfirmed reports whether the access rules that this member has may be believed. A member that has just started waits up to
 // [confirm.StartWaitMax] for the catalog's leader; one that is cut off from it believes its rules for [confirm.ValidFor].
-func (r *Manager) IsConfirmed(ctx context.Context) bool { return r.confirmed.Await(ctx) }
+func (r *Manager) AwaitConfirmed(ctx context.Context) bool { return r.confirmed.Await(ctx) }
 
 // NamespaceName returns the name of a namespace, or "" when this member's replica of the catalog does
 // not contain it. It does not block.

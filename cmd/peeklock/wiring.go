@@ -73,8 +73,8 @@ func (r accessRules) NamespaceByHost(ctx context.Context, host string) (fsm.Name
 	return r.router.NamespaceByHost(ctx, host)
 }
 
-// IsConfirmed reports whether the rules may be believed.
-func (r accessRules) IsConfirmed(ctx context.Context) bool { return r.router.IsConfirmed(ctx) }
+// AwaitConfirmed reports whether the rules may be believed.
+func (r accessRules) AwaitConfirmed(ctx context.Context) bool { return r.router.AwaitConfirmed(ctx) }
 
 // authorizer adapts the keyring to the gateway.
 type authorizer struct{ ring *auth.Keyring }
