@@ -49,7 +49,7 @@ func isMine(path string) bool {
 // gets answers only about that entity and everything below it.
 func FuzzPathsAndKeys(f *testing.F) {
 	for _, path := range []string{
-		"/mine", "/MINE", "/mine/", "//mine", "/mine//", "/mine/../theirs", "/theirs/..%2fmine", "/mine%2F..%2Ftheirs", "/mine%2ftoo", "/mine/topic/Subscriptions/s",
+		"/", "/mine", "/MINE", "/mine/", "//mine", "/mine//", "/mine/../theirs", "/theirs/..%2fmine", "/mine%2F..%2Ftheirs", "/mine%2ftoo", "/mine/topic/Subscriptions/s",
 		"/topic/SUBSCRIPTIONS/s", "/mine/topic/subscriptions/", "/mine/$DeadLetterQueue", "/mine/$management", "/theirs/$management/mine", "/v1/queues/mine",
 		"/v1/queues/theirs", "/v1/access/theirs", "/v1/rules/topic/Subscriptions/s", "/v1/subscriptions?topic=topic", "/v1/endpoints?entity=mine", "/%3F://localhost/mine",
 	} {
@@ -82,6 +82,9 @@ func testPathAndKey(t *testing.T, path, signed string, atom bool) {
 	}
 	if w.Code != http.StatusOK || !isATOM(request) && slices.Contains([]string{"/health", "/livez", "/readyz"}, request.URL.Path) {
 		return
+	}
+	if request.URL.Path == "/" && !strings.Contains(w.Body.String(), "<entry") {
+		return // the empty feed of the root, which needs no credential
 	}
 	asked := request.URL.Path
 	if !isATOM(request) { // the path is /v1/noun/entity, or a parameter names the entity
