@@ -326,8 +326,12 @@ func (b *Bootstrapper) collectPledges(ctx context.Context, chosen []fsm.MemberID
 func (b *Bootstrapper) recordDecision(initial []fsm.MemberID) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// Not before: others join a cluster that a member reports, and without the decision nobody creates it.
+	if err := b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge, id.Bootstrapping = initial, initial != nil }); err != nil {
+		return err
+	}
 	b.hasData = true
-	return b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge, id.Bootstrapping = initial, initial != nil })
+	return nil
 }
 
 // RecordCluster records the cluster that the data belongs to. The pledge has then served its purpose.

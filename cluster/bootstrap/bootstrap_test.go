@@ -311,6 +311,30 @@ func TestPledgeThatIsNotOnDiskIsNotGranted(t *testing.T) {
 	}
 }
 
+// A decision that could not be written is not reported to the others: they would join a cluster that nobody creates.
+func TestDecisionThatIsNotOnDiskIsNotReported(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3, 3)
+	var full atomic.Bool
+	dir, err := datadir.Open(fullFiles{full: &full}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	a := w.members["A"]
+	a.config.Dir = dir
+	full.Store(true)
+	if _, err := a.Run(t.Context(), time.Millisecond); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the bootstrap with a full disk gives %v, want %v", err, syscall.ENOSPC)
+	}
+	if hello := a.Hello(); hello.HasData {
+		t.Errorf("the member reports %+v, want no data", hello)
+	}
+	if _, ready, waitingFor, err := w.members["B"].tryOnce(t.Context()); ready || err != nil {
+		t.Errorf("another member is ready (%v, waits for %q, %v), want it to wait for the first one", ready, waitingFor, err)
+	}
+}
+
 // TestRefusedPledgeKeepsNoOtherAlive checks that a request that is refused again and again does not keep a pledge that
 // nobody needs any longer.
 func TestRefusedPledgeKeepsNoOtherAlive(t *testing.T) {
