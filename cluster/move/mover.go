@@ -44,7 +44,7 @@ func NewMover(config Config) *Mover {
 // unless one is already running.
 func (m *Mover) Start(part *fsm.Partition, group *partition.Group) {
 	status := group.Status()
-	if step := nextStep(part, &status, m.Self, m.isAlive); step.stage == stageNone {
+	if step := nextStep(part, &status, m.Self, m.isAlive, anyRemovable); step.stage == stageNone {
 		return
 	}
 	m.mu.Lock()
@@ -102,10 +102,14 @@ func (m *Mover) runMoveStep(ctx context.Context, id fsm.PartitionID, group *part
 		return false, true, err
 	}
 	part, status := &reply.Partitions[0], group.Status()
-	step := nextStep(part, &status, m.Self, m.isAlive)
+	step := nextStep(part, &status, m.Self, m.isAlive, func(v partition.Voter) bool {
+		return !slices.Contains(status.Voters, v) || m.HasQuorumWithout(ctx, id, v, &status)
+	})
 	switch step.stage {
 	case stageNone:
 		return false, false, nil
+	case stageWait:
+		return false, true, nil
 	case stageRemove:
 		done, err = m.removeReplica(ctx, part, group, step.replica, tries)
 		return done, true, err
@@ -178,13 +182,8 @@ func (m *Mover) HasApplied(ctx context.Context, id fsm.PartitionID, v partition.
 }
 
 // removeReplica removes a replica that the catalog's record no longer contains from its group. If that replica
-// leads, it transfers the leadership first. It stays as long as the remaining voters could not form a quorum
-// without it.
+// leads, it transfers the leadership first. The remaining voters can form a quorum without it.
 func (m *Mover) removeReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter, tries int) (bool, error) {
-	status := group.Status()
-	if slices.Contains(status.Voters, v) && !m.HasQuorumWithout(ctx, part.ID, v, &status) {
-		return false, nil
-	}
 	if v.Member == m.Self {
 		switch err := m.TransferToHolder(ctx, part, group); {
 		case err == nil:

@@ -210,7 +210,7 @@ func (o *Operator) Moves(ctx context.Context) ([]topology.Move, error) {
 		part := &all.Partitions[i]
 		leader, known := leaders[part.ID]
 		status := partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}
-		step := nextStep(part, &status, leader.member, o.isAlive)
+		step := nextStep(part, &status, leader.member, o.isAlive, anyRemovable)
 		if part.Target == nil && (!known || step.stage == stageNone) {
 			continue
 		}

@@ -18,6 +18,7 @@ const (
 	stageCatchUp           // waits until the replica has caught up, and makes it a voter
 	stageReport            // all replicas of the target vote: reports this to the catalog, which cannot be reverted
 	stageRemove            // removes a replica that no longer belongs to the partition from the group
+	stageWait              // waits until such a replica can be removed
 )
 
 // moveStep is one step of a move: a stage and the replica that it is about. For stageReport the replica is
@@ -29,25 +30,15 @@ type moveStep struct {
 
 // nextStep derives the next step from the catalog's record and from the group's own configuration, so it does
 // not matter which leader executed the earlier steps, nor whether the result of the last one was received.
-// alive reports which members are alive; replicas on dead members are removed first.
+// alive reports which members are alive; replicas on dead members are removed first. removable reports whether the group
+// can lose a replica now; one that has to wait does not delay the others.
 //
 // All additions come before all removals, with the report between them. Before the report, a move can be
 // abandoned without loss. A replica that is removed is no longer in the catalog's record, so no later move can
 // want it back: its number is never assigned again.
-func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, alive func(fsm.MemberID) bool) moveStep {
+func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, alive func(fsm.MemberID) bool, removable func(partition.Voter) bool) moveStep {
 	if stale := staleReplicas(part, status); len(stale) > 0 {
-		rank := func(v partition.Voter) int {
-			switch {
-			case !slices.Contains(status.Voters, v):
-				return 0
-			case v.Member == self:
-				return 3 // the leader goes last
-			case alive(v.Member):
-				return 2
-			}
-			return 1
-		}
-		return moveStep{stageRemove, slices.MinFunc(stale, func(a, b partition.Voter) int { return rank(a) - rank(b) })}
+		return removeStep(stale, status, self, alive, removable)
 	}
 	if part.Target == nil {
 		return moveStep{}
@@ -63,6 +54,32 @@ func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, 
 		}
 	}
 	return moveStep{stage: stageReport}
+}
+
+// anyRemovable is for callers that want to know what a move does, not whether it can go on now.
+func anyRemovable(partition.Voter) bool { return true }
+
+// removeStep returns the step that removes one of several replicas.
+func removeStep(stale []partition.Voter, status *partition.Status, self fsm.MemberID, alive func(fsm.MemberID) bool, removable func(partition.Voter) bool) moveStep {
+	rank := func(v partition.Voter) int {
+		switch {
+		case !slices.Contains(status.Voters, v):
+			return 0
+		case alive(v.Member):
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(stale, func(a, b partition.Voter) int { return rank(a) - rank(b) })
+	for _, v := range stale {
+		if v.Member == self && len(stale) > 1 {
+			continue // the leader goes last
+		}
+		if removable(v) {
+			return moveStep{stageRemove, v}
+		}
+	}
+	return moveStep{stage: stageWait}
 }
 
 // staleReplicas returns the replicas of the group that the catalog's record does not contain, or no longer

@@ -50,7 +50,7 @@ func TestMoveStepsInOrder(t *testing.T) {
 		alive := func(fsm.MemberID) bool { return true }
 		stages := []moveStage{}
 		for range 40 {
-			step := nextStep(&part, &status, "A", alive)
+			step := nextStep(&part, &status, "A", alive, anyRemovable)
 			if step.stage == stageNone {
 				break
 			}
@@ -76,7 +76,7 @@ func TestMoveStepsInOrder(t *testing.T) {
 					t.Errorf("%s: the leader goes before others", name)
 				}
 				status.Voters = slices.DeleteFunc(status.Voters, is)
-			case stageNone:
+			case stageNone, stageWait:
 			}
 		}
 		if part.Target != nil || !sameVoters(status.Voters, votersOf(test.to...)) || len(status.Nonvoters) > 0 {
@@ -91,8 +91,10 @@ func sameVoters(a, b []partition.Voter) bool {
 
 func TestMoveAddsReplicasBeforeItRemovesOthers(t *testing.T) {
 	t.Parallel()
-	r := testReplicas("A", "B", "C", "D")
+	r := testReplicas("A", "B", "C", "D", "E")
 	here := func(id fsm.MemberID) bool { return id != "C" }
+	// As if the replica of B did not vote: the group needs that of E.
+	removable := func(v partition.Voter) bool { return v.Member != "E" }
 	for name, test := range map[string]struct {
 		replicas, target, voters, nonvoters []fsm.Replica
 		want                                moveStep
@@ -101,6 +103,8 @@ func TestMoveAddsReplicasBeforeItRemovesOthers(t *testing.T) {
 		"the non-voter of a given up move":   {r[:2], nil, r[:3], r[3:], moveStep{stageRemove, voterOf(r[3])}},
 		"the dead before the living":         {r[:1], nil, r[:3], nil, moveStep{stageRemove, voterOf(r[2])}},
 		"the leader last":                    {r[2:3], nil, r[:3], nil, moveStep{stageRemove, voterOf(r[1])}},
+		"one waits for another":              {r[:1], nil, []fsm.Replica{r[0], r[4], r[1]}, nil, moveStep{stageRemove, voterOf(r[1])}},
+		"the leader waits for another":       {nil, nil, []fsm.Replica{r[0], r[4]}, nil, moveStep{stage: stageWait}},
 		"what is stale before what is added": {r[:2], r[3:], r[:3], nil, moveStep{stageRemove, voterOf(r[2])}},
 		"half way":                           {r[:3], r[1:], r[:3], r[3:], moveStep{stageCatchUp, voterOf(r[3])}},
 		"back again":                         {r, r[:3], r[:3], r[3:], moveStep{stage: stageReport}},
@@ -109,7 +113,7 @@ func TestMoveAddsReplicasBeforeItRemovesOthers(t *testing.T) {
 		},
 	} {
 		part := fsm.Partition{ID: 1, Replicas: test.replicas, Target: test.target}
-		got := nextStep(&part, &partition.Status{Voters: votersOf(test.voters...), Nonvoters: votersOf(test.nonvoters...)}, "A", here)
+		got := nextStep(&part, &partition.Status{Voters: votersOf(test.voters...), Nonvoters: votersOf(test.nonvoters...)}, "A", here, removable)
 		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(moveStep{})); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
