@@ -119,8 +119,17 @@ func Create(files FS, path string) (File, error) {
 	return files.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, FileMode)
 }
 
-// Open opens a file for reading.
-func Open(files FS, path string) (File, error) { return files.OpenFile(path, os.O_RDONLY, 0) }
+// Open opens a file for reading. It tries again once after an error for which IsUnreadable is true.
+func Open(files FS, path string) (File, error) { return open(files, path, os.O_RDONLY) }
 
-// OpenWritable opens a file that exists for reading and writing.
-func OpenWritable(files FS, path string) (File, error) { return files.OpenFile(path, os.O_RDWR, 0) }
+// OpenWritable is Open for reading and writing.
+func OpenWritable(files FS, path string) (File, error) { return open(files, path, os.O_RDWR) }
+
+// open opens a file that exists.
+func open(files FS, path string, flag int) (File, error) {
+	f, err := files.OpenFile(path, flag, 0)
+	if IsUnreadable(err) {
+		f, err = files.OpenFile(path, flag, 0)
+	}
+	return f, err
+}

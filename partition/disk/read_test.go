@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 	"testing"
 )
@@ -53,5 +54,40 @@ func TestOnlyUnreadablePagesAreLost(t *testing.T) {
 	}
 	if err := ReadAt(&brokenReader{content: content}, make([]byte, 1), int64(len(content))); !errors.Is(err, ErrDamaged) {
 		t.Errorf("behind the end: %v", err)
+	}
+}
+
+// brokenOpen cannot open files for the next so many times.
+type brokenOpen struct {
+	OS
+
+	times int
+}
+
+func (d *brokenOpen) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+	if d.times > 0 {
+		d.times--
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EIO}
+	}
+	return d.OS.OpenFile(path, flag, mode)
+}
+
+// A file that cannot be opened is opened again once, as bytes are read again.
+func TestOpenIsRepeatedOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	if err := WriteFile(OS{}, path, nil, FileMode); err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range map[string]func(FS, string) (File, error){"Open": Open, "OpenWritable": OpenWritable} {
+		f, err := open(&brokenOpen{times: 1}, path)
+		if err != nil {
+			t.Errorf("%s after one error: %v", name, err)
+		} else if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := open(&brokenOpen{times: 2}, path); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s after two errors: got %v, want %v", name, err, syscall.EIO)
+		}
 	}
 }
