@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Class is a way in which a call of the file system or of the log store fails.
@@ -172,7 +174,7 @@ func (c *calls) intercept(m *member) func(call, path string) simfs.Failure {
 		case stack == c.fail.Stack && made.Number == c.fail.Number:
 			c.failed, c.until = &made, time.Now().Add(shortageLength)
 			c.world.log.Info("call fails", "member", m.name, "call", call, "path", path, "class", c.fail.Class)
-			go c.repair(m)
+			c.world.repairs.Go(func() { c.repair(m) })
 			return c.fail.Class.failure(call, path)
 		case c.fail.Class == LastingShortage && c.failed != nil && m.number == c.failed.Member &&
 			stack == c.failed.Stack && time.Now().Before(c.until):
@@ -219,7 +221,11 @@ func (c *calls) compare() {
 	}
 	for id := range c.world.partitions + 1 {
 		for {
-			v, err := c.world.anyOther(nil).node.Operator().Verify(ctx, fsm.PartitionID(id))
+			var v topology.Verification
+			err := errNoMember
+			if p := c.world.anyOther(nil); p != nil {
+				v, err = p.node.Operator().Verify(ctx, fsm.PartitionID(id))
+			}
 			if err == nil && v.Equal {
 				break
 			}
@@ -231,6 +237,8 @@ func (c *calls) compare() {
 		}
 	}
 }
+
+var errNoMember = errors.New("no member runs")
 
 // fault returns why the process needs a restart, "" if it does not.
 func (p *process) fault() string {

@@ -120,6 +120,9 @@ func simulate(report *Report, w *world) error {
 	defer stopSending.Stop()
 	d := &disturber{world: w, log: w.log}
 	d.run(&report.Plan)
+	if w.calls != nil {
+		w.calls.stop() // a call that failed later would be repaired too late
+	}
 	w.repairs.Wait()
 	err := l.finish(ctx)
 	if err != nil {

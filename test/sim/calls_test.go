@@ -1,0 +1,42 @@
+package sim
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/test/sim/simfs"
+)
+
+// The simulation goes on only when the member whose call failed has been looked at, also if no member runs then.
+func TestFailedCallIsRepairedBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{log: slog.New(slog.DiscardHandler)}
+		m := &member{world: w, process: new(process)}
+		w.members = []*member{m}
+		plan := &Plan{Call: &FailedCall{Number: 1, Class: IOError}}
+		c := newCalls(w, plan)
+		w.calls = c
+		c.start()
+		fails := c.intercept(m)
+		for c.failed == nil { // the stack of the call is not known before
+			if failure := fails(simfs.CallOpen, dataFolder+"/f"); failure.Err != nil {
+				break
+			}
+			c.fail.Stack, c.fail.Number = c.made[0].Stack, len(c.made)+1
+		}
+		m.set(nil)
+		begun := time.Now()
+		w.repairs.Wait()
+		if waited := time.Since(begun); waited < repairAfter {
+			t.Errorf("the failed call was repaired after %v, want %v", waited, repairAfter)
+		}
+		c.compare()
+		if len(w.found) != 1 || !strings.Contains(w.found[0], errNoMember.Error()) {
+			t.Errorf("while no member runs, the comparison finds %q", w.found)
+		}
+	})
+}
