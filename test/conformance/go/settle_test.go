@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"sync"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +14,7 @@ func settleChecks() []check {
 	return []check{
 		{name: "complete", run: complete},
 		{name: "abandon", run: abandon},
+		{name: "abandon with a delay", run: abandonWithDelay},
 		{name: "defer", run: deferral},
 		{name: "dead-letter", run: deadLetter},
 		{name: "dead-letter again", run: deadLetterAgain},
@@ -62,6 +64,21 @@ func abandon(s suite) {
 	}
 	if again[0].LockToken == m.LockToken {
 		s.Error("two grants have the same lock token")
+	}
+}
+
+// An abandoned message with a delivery time among its properties returns then, and not before.
+func abandonWithDelay(s suite) {
+	s.send(1)
+	r := s.receiver(2)
+	due := time.Now().Add(2 * time.Second)
+	s.must("abandon", r.AbandonMessage(s.ctx, s.receiveOne(r), &azservicebus.AbandonMessageOptions{
+		PropertiesToModify: map[string]any{"x-opt-delivery-time": due, "kept": "property"},
+	}))
+	m := s.receiveOne(r)
+	s.notBefore("the message", due, time.Now())
+	if m.DeliveryCount != 2 || len(m.ApplicationProperties) != 1 || m.ApplicationProperties["kept"] != "property" {
+		s.Errorf("delivery count %d, properties %v; want 2 and only the property kept", m.DeliveryCount, m.ApplicationProperties)
 	}
 }
 

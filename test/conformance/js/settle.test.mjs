@@ -69,6 +69,17 @@ describe("settle", suite, () => {
     assert.notEqual(second.lockToken, first.lockToken);
   });
 
+  test("T.10 abandon with a delivery time delays the message", within(), async (t) => {
+    const { name, both } = await filled(t, 1);
+    const receiver = both.createReceiver(name);
+    const due = new Date(Date.now() + 2_000);
+    await receiver.abandonMessage(await takeOne(receiver), { "x-opt-delivery-time": due, kept: "property" });
+    const again = await takeOne(receiver);
+    assert.ok(Date.now() >= due.getTime(), `came ${due.getTime() - Date.now()} ms before its time`);
+    assert.equal(again.deliveryCount, 1);
+    assert.deepEqual(again.applicationProperties, { kept: "property" });
+  });
+
   test("T.7 an abandoned message is back at the front", within(), async (t) => {
     const { name, both } = await filled(t, 5);
     const receiver = both.createReceiver(name);

@@ -1,8 +1,10 @@
 //! Settling in each way, in time and too late, and locks.
 
 use azservicebus::receiver::DeadLetterOptions;
+use serde_amqp::primitives::{OrderedMap, Timestamp};
+use serde_amqp::Value;
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::*;
 
@@ -35,6 +37,22 @@ async fn abandon_unlocks_at_once_and_counts() {
     nothing(&mut receiver).await;
     let dead = take_one(&mut dead_letters(&mut at, &name).await).await;
     assert_eq!(dead.dead_letter_reason(), Some("MaxDeliveryCountExceeded"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abandon_with_a_delivery_time_delays_the_message() {
+    let name = filled(1, json!({})).await;
+    let mut at = client(2).await;
+    let mut receiver = receiver(&mut at, &name).await;
+    let m = take_one(&mut receiver).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let due = (now + Duration::from_secs(2)).as_millis() as i64;
+    let mut changed = OrderedMap::new();
+    changed.insert("x-opt-delivery-time".to_string(), Value::Timestamp(Timestamp::from_milliseconds(due)));
+    receiver.abandon_message(&m, Some(changed)).await.unwrap();
+    let again = take_one(&mut receiver).await;
+    assert!(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64 >= due);
+    assert_eq!(again.delivery_count(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

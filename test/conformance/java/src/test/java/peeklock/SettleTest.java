@@ -18,8 +18,11 @@ import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.DeferOptions;
 import com.azure.messaging.servicebus.models.ServiceBusMessageState;
 import java.time.Duration;
+import java.time.Instant;
 import java.time.OffsetDateTime;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
+import java.util.Date;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
@@ -95,6 +98,20 @@ class SettleTest extends Scenario {
         assertEquals(first.getSequenceNumber(), second.getSequenceNumber());
         assertEquals(first.getEnqueuedTime(), second.getEnqueuedTime());
         assertNotEquals(first.getLockToken(), second.getLockToken());
+    }
+
+    @Test
+    @DisplayName("T.10 abandon with a delivery time delays the message")
+    void abandonDelayed() {
+        String name = filled(1);
+        ServiceBusReceiverClient receiver = receiver(2, name);
+        Instant due = Instant.now().plusSeconds(2).truncatedTo(ChronoUnit.MILLIS);
+        receiver.abandon(takeOne(receiver), new AbandonOptions()
+            .setPropertiesToModify(Map.of("x-opt-delivery-time", Date.from(due), "kept", "property")));
+        ServiceBusReceivedMessage again = takeOne(receiver);
+        assertFalse(Instant.now().isBefore(due));
+        assertEquals(1, again.getDeliveryCount());
+        assertEquals(Map.of("kept", "property"), again.getApplicationProperties());
     }
 
     @Test
