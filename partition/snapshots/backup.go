@@ -70,9 +70,6 @@ func (f *Frozen) MeasureBackup(info BackupInfo) (*MeasuredBackup, error) {
 	return b, nil
 }
 
-// digestible is implemented by images that have a digest, as those of package fsm.
-type digestible interface{ Digest() uint64 }
-
 // MeasuredBackup is a backup whose sizes and checksums are known and that is written next.
 type MeasuredBackup struct {
 	Manifest

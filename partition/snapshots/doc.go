@@ -5,9 +5,9 @@
 // The package knows the machine only by its image and its references to bodies, and knows no group: what it finds damaged, it
 // reports to [Config].Fail. Package partition decides when a snapshot is due.
 //
-// Where the parts are: snapshot.go has the files of a snapshot, store.go what raft asks for, sink.go the writing of one, stream.go the bytes
-// that are sent, order.go the order of a replica's own snapshots and received ones, and sends.go the log that is kept
-// for those that receive one.
+// Where the parts are: snapshot.go has the files of a snapshot, store.go the newest one, raft.go the raft.SnapshotStore, sink.go the writing
+// and receiving of one, stream.go the bytes that are sent, order.go the order of a replica's own snapshots and received ones,
+// and sends.go the log that is kept for those that receive one.
 //
 // Methods of a Store may be called concurrently. Raft writes one snapshot of a replica at a time.
 package snapshots

@@ -1,12 +1,10 @@
 package snapshots
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
 )
 
 // A replica can write a snapshot of its own while the leader sends it a newer one. Raft does not order the two:
@@ -29,23 +27,6 @@ var errOlderSnapshot = errors.New("a newer snapshot exists")
 // error of the snapshot store.
 func IsOlder(err error) bool {
 	return err != nil && strings.Contains(err.Error(), errOlderSnapshot.Error())
-}
-
-// position is where a snapshot ends.
-type position struct{ term, index uint64 }
-
-// end returns the position at which the snapshot ends.
-func (m *Manifest) end() position { return position{m.Term, m.Index} }
-
-// compare orders snapshots. What snapshots hold is committed, so their terms and indexes rise together.
-func (p position) compare(q position) int {
-	return cmp.Or(cmp.Compare(p.term, q.term), cmp.Compare(p.index, q.index))
-}
-
-// ownSnapshot is a snapshot of this replica that raft is taking.
-type ownSnapshot struct {
-	stopped atomic.Bool
-	done    chan struct{} // closed when raft has finished with it
 }
 
 // checkOrder refuses a snapshot that is older than the newest one, or than one that is being installed. Called

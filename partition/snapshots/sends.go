@@ -56,11 +56,6 @@ func (s *snapshotSends) end(send *snapshotSend) {
 	send.ended = time.Now()
 }
 
-// LogKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, LogKeptNone for none.
-func (s *Store) LogKeptFrom(now time.Time) uint64 {
-	return s.sends.logKeptFrom(now, s.LogBytes())
-}
-
 // logKeptFrom returns the index from which on the log is kept. total bytes of log were applied.
 func (s *snapshotSends) logKeptFrom(now time.Time, total uint64) uint64 {
 	s.mu.Lock()

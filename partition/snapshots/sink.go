@@ -2,6 +2,7 @@ package snapshots
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -228,4 +229,100 @@ func (s *snapshotSink) Cancel() error {
 		s.store.Bodies.ReleaseSegments(s.Segments)
 	}
 	return s.store.Files.RemoveAll(s.dir)
+}
+
+func (s *Store) create(index, term uint64, conf raft.Configuration, confIndex uint64) (*snapshotSink, error) {
+	s.mu.Lock()
+	s.serial++
+	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
+	s.mu.Unlock()
+	dir := filepath.Join(s.Dir, snapshotTemporary+"-"+id)
+	if err := s.Files.Mkdir(dir, disk.FolderMode); err != nil {
+		return nil, fmt.Errorf("create snapshot: %w", err)
+	}
+	return &snapshotSink{store: s, id: id, dir: dir, Manifest: Manifest{
+		Index: index, Term: term, Configuration: raft.EncodeConfiguration(conf), ConfigurationIndex: confIndex,
+	}}, nil
+}
+
+// digestible is implemented by images that have a digest, as those of package fsm.
+type digestible interface{ Digest() uint64 }
+
+// receive reads a stream into the folder of the sink and into new segments.
+func (s *snapshotSink) receive(r *bufio.Reader) error {
+	h, err := readStreamHeader(r)
+	if err != nil {
+		return err
+	}
+	s.Applied, s.Clock, s.ImageBytes, s.Bodies, s.State = h.Applied, h.Clock, h.ImageBytes, h.Bodies, h.State
+	s.Remapped = true
+	if err := s.receiveImage(r); err != nil {
+		return err
+	}
+	if err := s.receiveBodies(r); err != nil {
+		return err
+	}
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
+	}
+	err = s.store.Bodies.Sync(s.Segments)
+	if err != nil && !disk.IsShortage(err) {
+		s.store.Fail(err) // a disk that cannot sync may have lost earlier writes
+	}
+	return err
+}
+
+func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
+	out, err := createFile(s.store.Files, filepath.Join(s.dir, imageFile))
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(out, r, s.ImageBytes)
+	if err := out.finish(err); err != nil {
+		return err
+	}
+	s.ImageSum = out.sum.Sum32()
+	var sum [4]byte
+	if _, err := io.ReadFull(r, sum[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(sum[:]) != s.ImageSum {
+		return fmt.Errorf("image: checksum: %w", disk.ErrDamaged)
+	}
+	return nil
+}
+
+// receiveBodies copies the records into new segments and writes the reference of each to the file refs.
+func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
+	out, err := createFile(s.store.Files, filepath.Join(s.dir, refsFile))
+	if err != nil {
+		return err
+	}
+	err = s.copyRecords(r, out)
+	if err == nil {
+		_, err = out.Write(binary.LittleEndian.AppendUint32(nil, out.sum.Sum32()))
+	}
+	return out.finish(err)
+}
+
+func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
+	w := s.store.Bodies.NewImport()
+	defer func() {
+		s.Segments, err = w.Finish(err)
+	}()
+	var encoded [refBytes]byte
+	for range s.Bodies {
+		ref, err := w.Record(r)
+		if err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint32(encoded[0:], ref.Segment)
+		binary.LittleEndian.PutUint32(encoded[4:], ref.Offset)
+		binary.LittleEndian.PutUint32(encoded[8:], ref.Size)
+		if _, err := refs.Write(encoded[:]); err != nil {
+			return err
+		}
+		s.BodyBytes += bodystore.RecordBytes(ref)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package snapshots
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -12,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
@@ -71,18 +70,6 @@ type Snapshot struct {
 	// frozenDigest is the digest of the state that was frozen, 0 unless Frozen.Digested was set: it is not stored.
 	frozenDigest uint64
 	replaced     bool
-}
-
-func (s *Snapshot) meta() *raft.SnapshotMeta {
-	return &raft.SnapshotMeta{
-		Version:            raft.SnapshotVersionMax,
-		ID:                 s.id,
-		Index:              s.Index,
-		Term:               s.Term,
-		Configuration:      raft.DecodeConfiguration(s.Configuration),
-		ConfigurationIndex: s.ConfigurationIndex,
-		Size:               streamHeaderBytes + s.ImageBytes + 4 + s.BodyBytes,
-	}
 }
 
 // WrittenAt returns the time at which the snapshot was written; it is zero when a newer one has replaced it.
@@ -314,4 +301,40 @@ func (s *Snapshot) readRefs() ([]fsm.Ref, error) {
 		})
 	}
 	return refs, nil
+}
+
+// failedPrefix begins the name of the folder of a snapshot that could not be loaded: the newest one of them is kept for an
+// investigation.
+const failedPrefix = "failed-"
+
+// Machine is a machine that a snapshot can be loaded into.
+type Machine interface {
+	// Restore replaces the state with an image.
+	Restore(r io.Reader) error
+	// Refs calls visit for every body reference, in a fixed order, and stores the reference that visit returns.
+	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
+	// Image freezes the state.
+	Image() fsm.Image
+}
+
+// noBodies is for a machine whose references are only listed.
+type noBodies struct{}
+
+func (noBodies) Append(fsm.Owner, []byte) fsm.Ref {
+	panic("snapshots: append to a machine that is only read")
+}
+
+func (noBodies) Read(fsm.Ref) []byte { panic("snapshots: body read from a machine that is only read") }
+
+func (noBodies) Release(fsm.Ref) { panic("snapshots: release in a machine that is only read") }
+
+// position is where a snapshot ends.
+type position struct{ term, index uint64 }
+
+// end returns the position at which the snapshot ends.
+func (m *Manifest) end() position { return position{m.Term, m.Index} }
+
+// compare orders snapshots. What snapshots hold is committed, so their terms and indexes rise together.
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.term, q.term), cmp.Compare(p.index, q.index))
 }

@@ -2,13 +2,11 @@ package snapshots
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/hashicorp/raft"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
@@ -27,16 +25,6 @@ type Config struct {
 	Received func()
 	// LogBytes returns the bytes of log that were applied since the replica was opened.
 	LogBytes func() uint64
-}
-
-// Machine is a machine that a snapshot can be loaded into.
-type Machine interface {
-	// Restore replaces the state with an image.
-	Restore(r io.Reader) error
-	// Refs calls visit for every body reference, in a fixed order, and stores the reference that visit returns.
-	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
-	// Image freezes the state.
-	Image() fsm.Image
 }
 
 // Store is the raft.SnapshotStore of a group. Its methods may be called concurrently, unless they say otherwise.
@@ -89,28 +77,6 @@ func (s *Store) DropOlder() error {
 	return nil
 }
 
-// List implements raft.SnapshotStore.
-func (s *Store) List() ([]*raft.SnapshotMeta, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newest == nil {
-		return nil, nil
-	}
-	return []*raft.SnapshotMeta{s.newest.meta()}, nil
-}
-
-// Open implements raft.SnapshotStore. The snapshot and its segments are kept until the reader is closed.
-func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newest == nil || s.newest.id != id {
-		return nil, nil, fmt.Errorf("snapshot %s no longer exists", id)
-	}
-	snap := s.newest
-	snap.openStreams++
-	return snap.meta(), &snapshotStream{store: s, snap: snap}, nil
-}
-
 // release ends a stream.
 func (s *Store) release(snap *Snapshot) {
 	s.mu.Lock()
@@ -137,27 +103,13 @@ func (s *Store) End() uint64 {
 	return index
 }
 
-// Create implements raft.SnapshotStore, for snapshots of this replica and those that a leader sends.
-func (s *Store) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
-	confIndex uint64, _ raft.Transport,
-) (raft.SnapshotSink, error) {
-	sink, err := s.create(index, term, conf, confIndex)
-	if err != nil {
-		return nil, err // not a nil *snapshotSink
-	}
-	return sink, nil
+// LogKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, LogKeptNone for none.
+func (s *Store) LogKeptFrom(now time.Time) uint64 {
+	return s.sends.logKeptFrom(now, s.LogBytes())
 }
 
-func (s *Store) create(index, term uint64, conf raft.Configuration, confIndex uint64) (*snapshotSink, error) {
-	s.mu.Lock()
-	s.serial++
-	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
-	s.mu.Unlock()
-	dir := filepath.Join(s.Dir, snapshotTemporary+"-"+id)
-	if err := s.Files.Mkdir(dir, disk.FolderMode); err != nil {
-		return nil, fmt.Errorf("create snapshot: %w", err)
-	}
-	return &snapshotSink{store: s, id: id, dir: dir, Manifest: Manifest{
-		Index: index, Term: term, Configuration: raft.EncodeConfiguration(conf), ConfigurationIndex: confIndex,
-	}}, nil
+// ownSnapshot is a snapshot of this replica that raft is taking.
+type ownSnapshot struct {
+	stopped atomic.Bool
+	done    chan struct{} // closed when raft has finished with it
 }

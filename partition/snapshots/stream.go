@@ -13,7 +13,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
-	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -37,17 +36,6 @@ const (
 	streamVersion     byte = 1
 	streamHeaderBytes      = 4 + 2 + 6*8 + crc32.Size
 )
-
-// noBodies is for a machine whose references are only listed.
-type noBodies struct{}
-
-func (noBodies) Append(fsm.Owner, []byte) fsm.Ref {
-	panic("snapshots: append to a machine that is only read")
-}
-
-func (noBodies) Read(fsm.Ref) []byte { panic("snapshots: body read from a machine that is only read") }
-
-func (noBodies) Release(fsm.Ref) { panic("snapshots: release in a machine that is only read") }
 
 // snapshotStream reads a snapshot for sending. It does nothing before the first Read, because raft also opens
 // snapshots for its own replica, which loads them from the folder.
@@ -195,81 +183,14 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 	return err
 }
 
-// receive reads a stream into the folder of the sink and into new segments.
-func (s *snapshotSink) receive(r *bufio.Reader) error {
-	h, err := readStreamHeader(r)
-	if err != nil {
-		return err
+func (s *Snapshot) meta() *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{
+		Version:            raft.SnapshotVersionMax,
+		ID:                 s.id,
+		Index:              s.Index,
+		Term:               s.Term,
+		Configuration:      raft.DecodeConfiguration(s.Configuration),
+		ConfigurationIndex: s.ConfigurationIndex,
+		Size:               streamHeaderBytes + s.ImageBytes + 4 + s.BodyBytes,
 	}
-	s.Applied, s.Clock, s.ImageBytes, s.Bodies, s.State = h.Applied, h.Clock, h.ImageBytes, h.Bodies, h.State
-	s.Remapped = true
-	if err := s.receiveImage(r); err != nil {
-		return err
-	}
-	if err := s.receiveBodies(r); err != nil {
-		return err
-	}
-	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
-	}
-	err = s.store.Bodies.Sync(s.Segments)
-	if err != nil && !disk.IsShortage(err) {
-		s.store.Fail(err) // a disk that cannot sync may have lost earlier writes
-	}
-	return err
-}
-
-func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
-	out, err := createFile(s.store.Files, filepath.Join(s.dir, imageFile))
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(out, r, s.ImageBytes)
-	if err := out.finish(err); err != nil {
-		return err
-	}
-	s.ImageSum = out.sum.Sum32()
-	var sum [4]byte
-	if _, err := io.ReadFull(r, sum[:]); err != nil {
-		return err
-	}
-	if binary.LittleEndian.Uint32(sum[:]) != s.ImageSum {
-		return fmt.Errorf("image: checksum: %w", disk.ErrDamaged)
-	}
-	return nil
-}
-
-// receiveBodies copies the records into new segments and writes the reference of each to the file refs.
-func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
-	out, err := createFile(s.store.Files, filepath.Join(s.dir, refsFile))
-	if err != nil {
-		return err
-	}
-	err = s.copyRecords(r, out)
-	if err == nil {
-		_, err = out.Write(binary.LittleEndian.AppendUint32(nil, out.sum.Sum32()))
-	}
-	return out.finish(err)
-}
-
-func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
-	w := s.store.Bodies.NewImport()
-	defer func() {
-		s.Segments, err = w.Finish(err)
-	}()
-	var encoded [refBytes]byte
-	for range s.Bodies {
-		ref, err := w.Record(r)
-		if err != nil {
-			return err
-		}
-		binary.LittleEndian.PutUint32(encoded[0:], ref.Segment)
-		binary.LittleEndian.PutUint32(encoded[4:], ref.Offset)
-		binary.LittleEndian.PutUint32(encoded[8:], ref.Size)
-		if _, err := refs.Write(encoded[:]); err != nil {
-			return err
-		}
-		s.BodyBytes += bodystore.RecordBytes(ref)
-	}
-	return nil
 }

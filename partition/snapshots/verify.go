@@ -12,10 +12,6 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// failedPrefix begins the name of the folder of a snapshot that could not be loaded: the newest one of them is kept for an
-// investigation.
-const failedPrefix = "failed-"
-
 // errOtherState means that a snapshot holds another state than the one that was frozen.
 var errOtherState = errors.New("the loaded state has another digest than the frozen one")
 
