@@ -9,13 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/logging"
 	"github.com/peeklock/peeklock/partition/transport"
 )
 
 // openRaft opens an instance on the storage of the group.
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
-	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
+	logger := logging.New(cfg.Logger)
 	s := transport.NewStreams(transport.StreamConfig{
 		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.candidacy.noteStreamEnd,
 	})

@@ -1,4 +1,4 @@
-package partition
+package logging
 
 import (
 	"context"
@@ -25,9 +25,15 @@ func isRepeated(msg string) bool {
 	return msg == "failed to heartbeat to" || msg == "failed to appendEntries to"
 }
 
-// raftLogger forwards raft's log. Most errors of raft are peers that are unreachable for a while, so each
-// level is lowered by one.
-type raftLogger struct {
+// New returns a logger that forwards raft's log to the given one. Most errors of raft are peers that are unreachable for a while,
+// so each level is lowered by one. A line that raft repeats about an unreachable peer is logged once a minute for each peer, with
+// the number of omitted lines.
+func New(to *slog.Logger) hclog.Logger {
+	return &logger{to: to, name: "raft", repeats: new(repeatFilter)}
+}
+
+// logger is the hclog.Logger of New.
+type logger struct {
 	to      *slog.Logger
 	name    string
 	implied []any
@@ -63,9 +69,9 @@ func (r *repeatFilter) allow(what string, now time.Time) (omitted int, is bool) 
 	return before.omitted, true
 }
 
-var _ hclog.Logger = (*raftLogger)(nil)
+var _ hclog.Logger = (*logger)(nil)
 
-func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
+func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch level {
 	case hclog.Error:
@@ -123,37 +129,37 @@ func attrValue(v any) any {
 	return v
 }
 
-func (l *raftLogger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
-func (l *raftLogger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
-func (l *raftLogger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
-func (l *raftLogger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
-func (l *raftLogger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
+func (l *logger) Trace(msg string, args ...any) { l.Log(hclog.Trace, msg, args...) }
+func (l *logger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
+func (l *logger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
+func (l *logger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
+func (l *logger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
 
-func (l *raftLogger) IsTrace() bool { return false }
-func (l *raftLogger) IsDebug() bool { return l.to.Enabled(context.Background(), slog.LevelDebug) }
-func (l *raftLogger) IsInfo() bool  { return l.IsDebug() }
-func (l *raftLogger) IsWarn() bool  { return true }
-func (l *raftLogger) IsError() bool { return true }
+func (l *logger) IsTrace() bool { return false }
+func (l *logger) IsDebug() bool { return l.to.Enabled(context.Background(), slog.LevelDebug) }
+func (l *logger) IsInfo() bool  { return l.IsDebug() }
+func (l *logger) IsWarn() bool  { return true }
+func (l *logger) IsError() bool { return true }
 
-func (l *raftLogger) ImpliedArgs() []any { return l.implied }
-func (l *raftLogger) Name() string       { return l.name }
+func (l *logger) ImpliedArgs() []any { return l.implied }
+func (l *logger) Name() string       { return l.name }
 
-func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{to: l.to, name: l.name, repeats: l.repeats, implied: append(l.implied[:len(l.implied):len(l.implied)], args...)}
+func (l *logger) With(args ...any) hclog.Logger {
+	return &logger{to: l.to, name: l.name, repeats: l.repeats, implied: append(l.implied[:len(l.implied):len(l.implied)], args...)}
 }
 
-func (l *raftLogger) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
+func (l *logger) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
 
-func (l *raftLogger) ResetNamed(name string) hclog.Logger {
-	return &raftLogger{l.to, name, l.implied, l.repeats}
+func (l *logger) ResetNamed(name string) hclog.Logger {
+	return &logger{l.to, name, l.implied, l.repeats}
 }
-func (l *raftLogger) SetLevel(hclog.Level)  {}
-func (l *raftLogger) GetLevel() hclog.Level { return hclog.Info }
+func (l *logger) SetLevel(hclog.Level)  {}
+func (l *logger) GetLevel() hclog.Level { return hclog.Info }
 
 // StandardLogger implements hclog.Logger; raft does not use it.
-func (l *raftLogger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+func (l *logger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
 	return log.New(io.Discard, "", 0)
 }
 
 // StandardWriter implements hclog.Logger; raft does not use it.
-func (l *raftLogger) StandardWriter(*hclog.StandardLoggerOptions) io.Writer { return io.Discard }
+func (l *logger) StandardWriter(*hclog.StandardLoggerOptions) io.Writer { return io.Discard }

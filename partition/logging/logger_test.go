@@ -1,4 +1,4 @@
-package partition
+package logging
 
 import (
 	"bytes"
@@ -17,15 +17,15 @@ func TestUnreachablePeerIsLoggedOncePerMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
-		l := &raftLogger{to: slog.New(slog.NewTextHandler(&lines, nil)), name: "raft", repeats: new(repeatFilter)}
-		logger := l.With("x", 1).ResetNamed("raft.y")
+		repeats := new(repeatFilter)
+		l := (&logger{to: slog.New(slog.NewTextHandler(&lines, nil)), name: "raft", repeats: repeats}).With("x", 1).ResetNamed("raft.y")
 		for range 241 { // two minutes, and the beginning of a third
-			logger.Error("failed to heartbeat to", "peer", raft.ServerAddress("a"), "error", "away")
-			logger.Error("failed to heartbeat to", "peer", raft.ServerAddress("b"), "error", "away")
+			l.Error("failed to heartbeat to", "peer", raft.ServerAddress("a"), "error", "away")
+			l.Error("failed to heartbeat to", "peer", raft.ServerAddress("b"), "error", "away")
 			<-time.After(500 * time.Millisecond)
 		}
-		logger.Error("failed to commit logs", "error", "first")
-		logger.Error("failed to commit logs", "error", "second")
+		l.Error("failed to commit logs", "error", "first")
+		l.Error("failed to commit logs", "error", "second")
 		if n := strings.Count(lines.String(), "peer=a"); n != 3 {
 			t.Errorf("%d lines of a", n)
 		}
@@ -36,9 +36,9 @@ func TestUnreachablePeerIsLoggedOncePerMinute(t *testing.T) {
 			t.Errorf("%d lines of something else", n)
 		}
 		for i := range 3 * repeatsMax {
-			l.repeats.allow(strings.Repeat("p", i), time.Now())
+			repeats.allow(strings.Repeat("p", i), time.Now())
 		}
-		if n := len(l.repeats.last); n > repeatsMax {
+		if n := len(repeats.last); n > repeatsMax {
 			t.Errorf("remembers %d", n)
 		}
 	})

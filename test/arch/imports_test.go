@@ -34,12 +34,13 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/histogram", "partition/raftlog", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/histogram", "partition/logging", "partition/raftlog", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
 		"partition/histogram": {},
 		"partition/journal":   {"partition/disk"},
+		"partition/logging":   {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields"},
@@ -118,7 +119,7 @@ func libraryImporters() map[string][]string {
 		"github.com/hashicorp/raft":             {"partition", "partition/digest", "partition/raftlog", "partition/snapshots", "partition/transport", "test"},
 		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
-		"github.com/hashicorp/go-hclog":         {"partition", "partition/transport"},
+		"github.com/hashicorp/go-hclog":         {"partition/logging", "partition/transport"},
 		"github.com/hashicorp/memberlist":       {"cluster/gossip"},
 		"github.com/Azure/go-amqp":              {"cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/bench", "test"},
 		"github.com/Azure/azure-sdk-for-go/sdk": {"test"},
