@@ -311,7 +311,7 @@ type Outcome struct {
 
 // outcome judges a simulation.
 func (c *calls) outcome(report *Report) Outcome {
-	o := Outcome{Note: c.note, Findings: report.Findings, Calls: len(c.made), Gaps: gaps(report.streams, c.begun)}
+	o := Outcome{Note: c.note, Findings: report.Findings, Calls: len(c.made), Gaps: gaps(report.streams, c.begun, report.Plan.Length)}
 	if c.failed != nil {
 		o.Reached, o.Call, o.Text = true, *c.failed, c.stacks[c.failed.Stack]
 	}
@@ -326,24 +326,24 @@ func (c *calls) outcome(report *Report) Outcome {
 	return o
 }
 
-// gaps returns for each second of the load the longest time, in seconds, for which a stream that includes it has accepted no message.
-func gaps(streams []*stream, begun time.Time) []float64 {
-	var longest []float64
+// gaps returns for each second until the senders end the longest time, in seconds, for which a stream that includes it has accepted no
+// message.
+func gaps(streams []*stream, begun time.Time, length time.Duration) []float64 {
+	longest := make([]float64, int(length.Seconds()))
 	for _, s := range streams {
-		last := begun
-		for _, e := range s.Events() {
-			if e.Kind != history.SendAccepted || e.At.Before(begun) {
-				continue
+		last := time.Duration(0)
+		note := func(at time.Duration) {
+			for second := int(last.Seconds()); second < min(int(at.Seconds())+1, len(longest)); second++ {
+				longest[second] = max(longest[second], (at - last).Seconds())
 			}
-			gap := e.At.Sub(last).Seconds()
-			for second := int(last.Sub(begun).Seconds()); second <= int(e.At.Sub(begun).Seconds()); second++ {
-				for second >= len(longest) {
-					longest = append(longest, 0)
-				}
-				longest[second] = max(longest[second], gap)
-			}
-			last = e.At
+			last = at
 		}
+		for _, e := range s.Events() {
+			if at := e.At.Sub(begun); e.Kind == history.SendAccepted && at >= 0 && at < length {
+				note(at)
+			}
+		}
+		note(length)
 	}
 	return longest
 }

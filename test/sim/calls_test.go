@@ -2,11 +2,13 @@ package sim
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
@@ -39,4 +41,16 @@ func TestFailedCallIsRepairedBeforeTheEnd(t *testing.T) {
 			t.Errorf("while no member runs, the comparison finds %q", w.found)
 		}
 	})
+}
+
+// A pause counts until the senders end: afterwards nothing is sent until the cluster has been repaired.
+func TestPausesOfSendersEndWithThem(t *testing.T) {
+	t.Parallel()
+	s := new(stream)
+	for _, second := range []int{1, 3, 4, 20} {
+		s.Add(history.Event{Kind: history.SendAccepted, At: at(second)})
+	}
+	if got, want := gaps([]*stream{s}, at(0), 6*time.Second), []float64{1, 2, 2, 2, 2, 2}; !slices.Equal(got, want) {
+		t.Errorf("got pauses %v, want %v", got, want)
+	}
 }
