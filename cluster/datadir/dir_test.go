@@ -3,12 +3,15 @@ package datadir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
@@ -109,5 +112,58 @@ func TestFolderKeepsItsLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// unreadable is a disk that cannot read a file.
+type unreadable struct {
+	disk.OS
+
+	file  string
+	times int // for so many tries
+}
+
+func (d *unreadable) ReadFile(path string) ([]byte, error) {
+	if filepath.Base(path) == d.file && d.times > 0 {
+		d.times--
+		return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EIO}
+	}
+	return d.OS.ReadFile(path)
+}
+
+// An identity that cannot be read refuses the start and says what to do. It is never replaced: the member has voted under its name. An
+// error that passes harms nothing.
+func TestUnreadableIdentityIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f, err := Open(nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := f.Identity()
+	for times, refused := range map[int]bool{0: false, 1: false, 1 << 30: true} {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		bad, err := Open(&unreadable{file: identityFile, times: times}, dir)
+		switch {
+		case refused:
+			if !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), "put back "+filepath.Join(dir, identityFile)) {
+				t.Errorf("%d errors: got %v, want one that says what to put back", times, err)
+			}
+		case err != nil:
+			t.Fatalf("%d errors: %v", times, err)
+		default:
+			_ = bad.Close()
+		}
+		if f, err = Open(nil, dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Identity(); got.Member != want.Member {
+			t.Errorf("after %d errors the member is %s, want %s", times, got.Member, want.Member)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

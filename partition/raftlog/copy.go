@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
 	"github.com/peeklock/peeklock/partition/disk"
@@ -369,6 +370,24 @@ func (s *valueStore) Set(key, value []byte) error {
 		s.copyChange(string(key), string(value))
 	}
 	return nil
+}
+
+// GetLog implements Store, for entries in bbolt.
+func (s *valueStore) GetLog(index uint64, out *raft.Log) error {
+	defer explainFault(s.path)()
+	return s.Store.GetLog(index, out)
+}
+
+// StoreLogs implements Store, for entries in bbolt.
+func (s *valueStore) StoreLogs(entries []*raft.Log) error {
+	defer explainFault(s.path)()
+	return s.Store.StoreLogs(entries)
+}
+
+// DeleteRange implements Store, for entries in bbolt.
+func (s *valueStore) DeleteRange(low, high uint64) error {
+	defer explainFault(s.path)()
+	return s.Store.DeleteRange(low, high)
 }
 
 // startCopy begins the copy. From then on nothing but Set changes the file.

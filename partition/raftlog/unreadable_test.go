@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
@@ -116,25 +117,33 @@ func (d *onceBad) Rename(from, to string) error {
 	return d.OS.Rename(from, to)
 }
 
-// A page that bbolt cannot read from the mapped file ends the process with words.
+// A page that bbolt cannot read from the mapped file ends the process with words, also if it holds entries.
 func TestUnreadableMappedPageIsExplained(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "raft.db")
-	store, _, err := openBolt(&Config{Path: path, FS: disk.OS{}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Set([]byte("a"), []byte("b")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, 0); err != nil { // the mapped pages are gone, as bad ones
-		t.Fatal(err)
-	}
-	defer func() {
-		if said := fmt.Sprint(recover()); !strings.Contains(said, "start the member again") {
-			t.Errorf("it ended with %q", said)
+	for name, call := range map[string]func(Store) error{
+		"Set":         func(s Store) error { return s.Set([]byte("a"), []byte("c")) },
+		"GetLog":      func(s Store) error { return s.GetLog(1, new(raft.Log)) },
+		"StoreLogs":   func(s Store) error { return s.StoreLogs([]*raft.Log{{Index: 2}}) },
+		"DeleteRange": func(s Store) error { return s.DeleteRange(1, 1) },
+	} {
+		path := filepath.Join(t.TempDir(), "raft.db")
+		store, _, err := openBolt(&Config{Path: path, FS: disk.OS{}, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			err = store.StoreLogs([]*raft.Log{{Index: 1, Data: []byte("b")}})
 		}
-	}()
-	err = store.Set([]byte("a"), []byte("c"))
-	t.Errorf("a value was set: %v", err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 0); err != nil { // the mapped pages are gone, as bad ones
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if said := fmt.Sprint(recover()); !strings.Contains(said, "start the member again") {
+					t.Errorf("%s ended with %q", name, said)
+				}
+			}()
+			t.Errorf("%s returned: %v", name, call(store))
+		}()
+	}
 }
