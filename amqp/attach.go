@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -258,7 +259,7 @@ const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityRef) {
 	l.state, l.entity = attached, place
 	if in, ok := e.(*incomingLink); ok {
-		most := min(place.Settings.MaxMessageBytes, messageBytesMax)
+		most := min(place.Settings.MaxMessageBytes, message.BytesMax)
 		if in.viaEntity != nil {
 			most = min(most, in.viaEntity.Settings.MaxMessageBytes)
 		}

@@ -26,14 +26,14 @@ func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
 	defer cancel()
-	c.respond(ctx, r, c.acceptToken(ctx, r))
+	c.respond(ctx, r, response{Reply: c.acceptToken(ctx, r)})
 }
 
-func (c *conn) acceptToken(ctx context.Context, r *request) response {
+func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
 	token, _ := wire.AsText(r.body)
 	audience := r.argument("name")
 	if token == "" {
-		return badRequest("The request has no token. Put one into its body.")
+		return refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, "The request has no token. Put one into its body."), Status: http.StatusBadRequest}
 	}
 	kind := r.argument("type")
 	if strings.HasPrefix(token, sharedAccessPrefix) {
@@ -57,7 +57,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return response{Reply: refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(entity))}
+			return refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(entity))
 		}
 	}
 	c.mu.Lock()
@@ -66,38 +66,38 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 		return tokenAccepted()
 	}
 	if !c.addGrant(ctx, held, time.Now()) {
-		return response{Reply: refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}}
+		return refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}
 	}
 	return tokenAccepted()
 }
 
-// tokenRefused returns the response to a token that the Authorizer does not accept. The status is never 403,
+// tokenRefused returns the reply to a token that the Authorizer does not accept. The status is never 403,
 // which .NET reports as an exceeded limit. A token that was not verified, or that follows too many failures,
 // gets a status after which clients retry.
-func tokenRefused(err error) response {
-	resp := responseFor(fsm.Unauthorized)
+func tokenRefused(err error) refusal.Reply {
+	reply := refusal.ReplyOf(fsm.Unauthorized)
 	var expired interface {
 		error
 		ExpiredAt() time.Time
 	}
 	switch code, known := refusal.CodeOfError(err); {
 	case errors.As(err, &expired):
-		resp.Text = expired.Error() + " Put a new token."
-		return resp
+		reply.Text = expired.Error() + " Put a new token."
+		return reply
 	case known && code == fsm.InvalidArgument:
-		resp = responseFor(fsm.InvalidArgument)
-		resp.Text = "The token cannot be read: " + err.Error() + ". Correct it."
-		return resp
+		reply = refusal.ReplyOf(fsm.InvalidArgument)
+		reply.Text = "The token cannot be read: " + err.Error() + ". Correct it."
+		return reply
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
-		resp = responseFor(fsm.ServerBusy)
-		resp.Text = "The token was not accepted: " + err.Error() + "."
-		return resp
+		reply = refusal.ReplyOf(fsm.ServerBusy)
+		reply.Text = "The token was not accepted: " + err.Error() + "."
+		return reply
 	}
-	resp.Text = "The token was refused: " + err.Error() + ". Use a valid key or token."
-	return resp
+	reply.Text = "The token was refused: " + err.Error() + ". Use a valid key or token."
+	return reply
 }
 
-// tokenAccepted returns the response to a valid token.
-func tokenAccepted() response {
-	return response{Reply: refusal.Reply{Cause: refusal.Cause{Text: "Accepted"}, Status: http.StatusAccepted}}
+// tokenAccepted returns the reply to a valid token.
+func tokenAccepted() refusal.Reply {
+	return refusal.Reply{Cause: refusal.Cause{Text: "Accepted"}, Status: http.StatusAccepted}
 }

@@ -174,7 +174,7 @@ func TestAttachAnnouncesMaximumSizes(t *testing.T) {
 		{256 << 10, 256 << 10, 256 << 10, nodeMessageBytesMax},
 		{1 << 20, 1 << 20, batchBytesMax, 1<<20 + requestOverhead},
 		{4 << 20, 4 << 20, batchBytesMax, 4<<20 + requestOverhead},
-		{100 << 20, messageBytesMax, batchBytesMax, messageBytesMax + requestOverhead},
+		{100 << 20, message.BytesMax, batchBytesMax, message.BytesMax + requestOverhead},
 	} {
 		h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
 		_, p := piped(t, h)

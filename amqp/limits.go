@@ -19,7 +19,6 @@ const (
 	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
 	tokenBytesMax       = 64 << 10 // largest request of $cbs; tokens of identity providers have up to about 16 KiB
 	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
-	messageBytesMax     = 16 << 20 // largest message accepted, whatever its queue allows
 	batchBytesMax       = 1 << 20  // largest batch that clients are told to send
 	batchBytesMore      = 256      // bytes by which a batch may exceed the largest message: Python's client counts short
 

@@ -204,7 +204,7 @@ func TestWithheldCreditReturnsWithMemory(t *testing.T) {
 func TestPartialDeliveriesReleaseMemory(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	h.settings.MaxMessageBytes = messageBytesMax
+	h.settings.MaxMessageBytes = message.BytesMax
 	h.add("large")
 	s, p := piped(t, h, littleMemory)
 	p.login()
@@ -411,7 +411,7 @@ func (h *fakeBroker) store(t testing.TB, encoded []byte) {
 func TestUnsentBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	h.settings.MaxMessageBytes = messageBytesMax
+	h.settings.MaxMessageBytes = message.BytesMax
 	h.add("large")
 	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<20)))
 	if err != nil {

@@ -51,7 +51,7 @@ func (m *manager) scheduledMessages(r *managed, body wire.Map) (messages []fsm.M
 	for i, entry := range entries {
 		entry, _ := entry.(wire.Map)
 		encoded, _ := entry.Get("message").([]byte)
-		if len(encoded) > int(min(r.at.Settings.MaxMessageBytes, messageBytesMax)) {
+		if len(encoded) > int(min(r.at.Settings.MaxMessageBytes, message.BytesMax)) {
 			return nil, responseFor(fsm.MessageTooLarge), false
 		}
 		parsed, err := message.ParseWithID(&buffer, encoded)

@@ -45,6 +45,7 @@ const (
 // Limits of a message in addition to the size that its queue allows. They are the limits of the cloud
 // (docs/service-bus-protocol.md#message-sizes, #batches).
 const (
+	BytesMax           = 16 << 20 // largest message accepted, whatever its queue allows
 	NameCharactersMax  = 128      // message-id, group-id and partition keys
 	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
 	propertyBytesMax   = 32 << 10 // one property with its key

@@ -64,7 +64,7 @@ func messageLimits() []limit {
 	return []limit{
 		{"maximum message size of an entity, by default", "admin.messageBytesDefault", "bytes", ""},
 		{"largest maximum message size of an entity in a namespace without a limit of its own", "admin.messageBytesMax", "bytes", "`InvalidArgument`"},
-		{"message over AMQP, regardless of entity and namespace", "amqp.messageBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
+		{"message over AMQP, regardless of entity and namespace", "amqp/message.BytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"annotations, properties and application properties together", "amqp.propertiesBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"one property with its key", "amqp.propertyBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"message id, session id, partition key", "amqp.NameCharactersMax", "characters", "`com.microsoft:argument-error`"},
