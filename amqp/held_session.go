@@ -3,10 +3,12 @@ package amqp
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -161,5 +163,28 @@ func (m *manager) listSessions(ctx context.Context, r *managed, body wire.Map) {
 			{Key: "skip", Value: int32(int(skip) + len(names))},
 			{Key: "sessions-ids", Value: wire.Array{Values: names}},
 		}))
+	}
+}
+
+// withSessionCodes passes then the codes of a request that settled or renewed messages by their tokens, as
+// settlement.SessionCodes does for a link. It may call then later, from another goroutine. The mutex is not held.
+func (m *manager) withSessionCodes(ctx context.Context, r *managed, body wire.Map, codes []fsm.Code, then func([]fsm.Code)) {
+	at := &r.at
+	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue || !slices.Contains(codes, fsm.MessageLockLost) {
+		then(codes)
+		return
+	}
+	held, resp, ok := m.heldSession(r, body)
+	switch {
+	case ok:
+		go func() {
+			defer m.conn.Recovered(ctx)
+			codes, _ := settlement.SessionCodes(ctx, held, codes)
+			then(codes)
+		}()
+	case resp.Condition == wire.ConditionSessionLockLost:
+		then(settlement.LostCodes(codes))
+	default: // the request names no session
+		then(codes)
 	}
 }

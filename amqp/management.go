@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -148,7 +149,7 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}
 	properties, _ := body.Get("properties-to-modify").(wire.Map)
-	if cause := setModifications(&what, properties); cause.Condition != "" {
+	if cause := settlement.SetModifications(&what, properties); cause.Condition != "" {
 		return what, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}, false
 	}
 	return what, resp, true

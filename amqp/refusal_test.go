@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -92,7 +93,7 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 	p.send(dispose(77, 77, false, &wire.Accepted{}))
 	e = p.refused(77, wire.RoleSender, wire.ConditionMessageLockLost)
 	book.check(t, "settlement of nothing", e.Condition, e.Description)
-	p.send(dispose(1, 1, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: "?"}}}))
+	p.send(dispose(1, 1, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: "?"}}}))
 	e = p.refused(1, wire.RoleSender, wire.ConditionNotAllowed)
 	book.check(t, "outcome", e.Condition, e.Description)
 

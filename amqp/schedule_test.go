@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -389,7 +390,7 @@ func TestSDKDelayedAbandon(t *testing.T) {
 	p := newSDKPair(t, nil)
 	putOff := func(m *azservicebus.ReceivedMessage, value any) error {
 		return p.receiver.AbandonMessage(p.ctx, m, &azservicebus.AbandonMessageOptions{
-			PropertiesToModify: map[string]any{deliveryTimeKey: value, "tried": "yes"},
+			PropertiesToModify: map[string]any{settlement.DeliveryTimeKey: value, "tried": "yes"},
 		})
 	}
 	for name, way := range map[string]func(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage{
@@ -425,24 +426,24 @@ func TestDeliveryTimeFaults(t *testing.T) {
 	p.deliveries(1)
 	yes := true
 	described := func(descriptor string, value any) *wire.Modified {
-		return &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol(descriptor), Value: value}}}}
+		return &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol(descriptor), Value: value}}}}
 	}
 	for name, state := range map[string]*wire.Modified{
 		"timespan": described("com.microsoft:timespan", int64(1)),
 		"negative": described("com.microsoft:datetime-offset", int64(math.MinInt64)),
 		"overflow": described("com.microsoft:datetime-offset", int64(math.MaxInt64)),
 		"no long":  described("com.microsoft:datetime-offset", "noon"),
-		"text":     {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: "noon"}}},
-		"too far":  {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now().Add(deliveryTimeMax + time.Minute)}}},
-		"deferred": {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now()}}, UndeliverableHere: &yes},
+		"text":     {MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: "noon"}}},
+		"too far":  {MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: time.Now().Add(settlement.DeliveryTimeMax + time.Minute)}}},
+		"deferred": {MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: time.Now()}}, UndeliverableHere: &yes},
 	} {
 		p.send(dispose(0, 0, false, state))
 		if e := p.refused(0, wire.RoleSender, wire.ConditionNotAllowed); h.counts("orders").Locked != 1 {
 			t.Errorf("%s: %v and the lock is gone", name, e)
 		}
 	}
-	at := time.Now().Add(deliveryTimeMax - time.Minute)
-	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: at}}}))
+	at := time.Now().Add(settlement.DeliveryTimeMax - time.Minute)
+	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: at}}}))
 	if d := expect[*wire.Disposition](p); typeName(d.State) != "modified" || h.counts("orders").Scheduled != 1 {
 		t.Errorf("state %v, counts %+v", d.State, h.counts("orders"))
 	}
@@ -462,7 +463,7 @@ func TestDeliveryTimeOfDotNet(t *testing.T) {
 		tokens = append(tokens, message.UUIDFromToken(fsm.LockToken(expect[*wire.Transfer](p).DeliveryTag)))
 	}
 	due := fsm.Instant(time.Now().Add(time.Hour).UnixMilli())
-	delay := wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:datetime-offset"), Value: message.Ticks(due)}}}
+	delay := wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:datetime-offset"), Value: message.Ticks(due)}}}
 	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: delay}))
 	if d := expect[*wire.Disposition](p); typeName(d.State) != "modified" {
 		t.Errorf("over the link: %+v", d.State)

@@ -21,6 +21,7 @@ const (
 	// as the lock lasts: its wait, which began a little later, ends before the link does.
 	sessionLossGrace = 500 * time.Millisecond
 	sessionLossEvery = 250 * time.Millisecond // shortest interval between two questions
+	heldWithin       = 60 * time.Second       // one question
 	lostLinkMax      = 10 * time.Minute       // how long a link whose session is lost may stay attached
 )
 
@@ -37,7 +38,7 @@ func (l *outgoingLink) askAgain(wait time.Duration) {
 // checkSession asks for the end of the lock, and detaches the link if the lock has ended.
 func (l *outgoingLink) checkSession() {
 	c := l.session.conn
-	ctx, cancel := context.WithTimeout(context.Background(), sessionWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), heldWithin)
 	defer cancel()
 	defer c.recovered(ctx)
 	until := l.messageSession.Until()

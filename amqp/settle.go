@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -58,7 +59,7 @@ func decide(state any, settled bool) decision {
 
 // setModifications adds the properties that come with an outcome.
 func (d *decision) setModifications(properties wire.Map) {
-	d.refused = setModifications(&d.settlement, properties)
+	d.refused = settlement.SetModifications(&d.settlement, properties)
 }
 
 // settleCall is one call of Broker.Settle: the deliveries of one disposition frame that belong to one link.
@@ -214,12 +215,12 @@ func (g *settleCall) finish(ctx context.Context, codes []fsm.Code) {
 	lost := g.link.sessionLost
 	c.mu.Unlock()
 	if lost {
-		g.answer(ctx, lostCodes(codes))
+		g.answer(ctx, settlement.LostCodes(codes))
 		return
 	}
 	go func() {
 		defer c.recovered(ctx)
-		codes, lost := sessionCodes(ctx, held, codes)
+		codes, lost := settlement.SessionCodes(ctx, held, codes)
 		if lost {
 			c.mu.Lock()
 			g.link.loseSession(ctx) // while the deliveries hold the link

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -393,7 +394,7 @@ func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 			p.settleIn(txn, 1, 1, &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}})
 		}, wire.ConditionInvalidField},
 		"time": {func(p *peer, txn []byte) {
-			p.settleIn(txn, 1, 1, &wire.Modified{UndeliverableHere: &yes, MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now()}}})
+			p.settleIn(txn, 1, 1, &wire.Modified{UndeliverableHere: &yes, MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: time.Now()}}})
 		}, wire.ConditionArgumentError},
 	} {
 		t.Run(name, func(t *testing.T) {
