@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -212,7 +213,7 @@ func (b *peekCounter) Peek(ctx context.Context, _ fsm.EntityRef, _ fsm.SequenceN
 func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const requests, most = 30, inFlightBytesDefault/(2*peekBytesMax) + 1
+		const requests, most = 30, inFlightBytesDefault/(2*management.PeekBytesMax) + 1
 		b := &peekCounter{fakeBroker: newFakeBroker("orders")}
 		_, p := piped(t, b)
 		p.login()
@@ -221,7 +222,7 @@ func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 		p.credit(1, 0, 1000)
 		go func() {
 			for i := range uint32(requests) {
-				ask(p, i, peekOperation, wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(peekMessagesMax)}})
+				ask(p, i, management.PeekOperation, wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(management.PeekMessagesMax)}})
 			}
 		}()
 		for answered := range requests {
@@ -246,7 +247,7 @@ func TestPeekWithoutAnswerEnds(t *testing.T) {
 		p.credit(1, 0, 1000)
 		before := time.Now()
 		ask(p, 0, "com.microsoft:peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(1)}})
-		if r := p.response(); r.properties.Get("statusCode") != int32(503) || time.Since(before) != peekWithin {
+		if r := p.response(); r.properties.Get("statusCode") != int32(503) || time.Since(before) != management.PeekWithin {
 			t.Errorf("after %v: %+v", time.Since(before), r)
 		}
 	})
@@ -285,7 +286,7 @@ func TestFetchBytesMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const all = 4 * fetchAtOnceMax
+	const all = 4 * management.FetchAtOnceMax
 	numbers := make([]int64, all)
 	for i := range numbers {
 		numbers[i] = int64(i + 1)
@@ -314,12 +315,12 @@ func TestFetchBytesMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, _ := r.body.(wire.Map)
+	body, _ := r.Body.(wire.Map)
 	messages, _ := body.Get("messages").([]any)
-	if len(messages) != 2*fetchAtOnceMax || len(joined) > fetchBytesMax+fetchAtOnceMax*(101<<10) {
+	if len(messages) != 2*management.FetchAtOnceMax || len(joined) > management.FetchBytesMax+management.FetchAtOnceMax*(101<<10) {
 		t.Errorf("%d messages in %d bytes", len(messages), len(joined))
 	}
-	if c := h.counts("orders"); c.Deferred != all-2*fetchAtOnceMax {
+	if c := h.counts("orders"); c.Deferred != all-2*management.FetchAtOnceMax {
 		t.Errorf("counts %+v", c)
 	}
 }

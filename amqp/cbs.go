@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -26,11 +27,11 @@ func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
 	defer cancel()
-	c.respond(ctx, r, response{Reply: c.acceptToken(ctx, r)})
+	c.respond(ctx, r, management.Response{Reply: c.acceptToken(ctx, r)})
 }
 
 func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
-	token, _ := wire.AsText(r.body)
+	token, _ := wire.AsText(r.Body)
 	audience := r.argument("name")
 	if token == "" {
 		return refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, "The request has no token. Put one into its body."), Status: http.StatusBadRequest}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -86,7 +87,7 @@ type conn struct {
 
 	transactions transaction.Set
 	enlisted     map[deliveryKey]*enlisted // what transactions settle, by delivery
-	management   *manager
+	management   *management.Manager
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
@@ -147,7 +148,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	}
 	c.readAllowed = sync.NewCond(&c.mu)
 	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
-	c.management = newManager((*owner)(c), config.Broker, &c.transactions, c.log)
+	c.management = management.New((*owner)(c), config.Broker, &c.transactions, c.log)
 	c.linksChanged = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())

@@ -23,7 +23,7 @@ func TestSASLMechanisms(t *testing.T) {
 	good := "\x00" + ruleName + "\x00" + ruleKey
 	for _, c := range []struct {
 		mechanism wire.Symbol
-		response  string
+		Response  string
 		code      uint8
 	}{
 		{"MSSBCBS", "", 0},
@@ -43,7 +43,7 @@ func TestSASLMechanisms(t *testing.T) {
 			if fmt.Sprint(offer) != "[MSSBCBS PLAIN ANONYMOUS EXTERNAL]" {
 				t.Errorf("offered %v", offer)
 			}
-			p.write(wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: c.mechanism, InitialResponse: []byte(c.response)}))
+			p.write(wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: c.mechanism, InitialResponse: []byte(c.Response)}))
 			if o := expect[*wire.SASLOutcome](p); o.Code != c.code {
 				t.Fatalf("outcome %d, want %d", o.Code, c.code)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -150,7 +151,7 @@ func TestReconnectingClientHasNoSecondBurst(t *testing.T) {
 		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
 		owe(onlyConn(t, s), 0)
-		p.managed(0, renewOperation, lockTokens(1)) // pays it
+		p.managed(0, management.RenewOperation, lockTokens(1)) // pays it
 		_ = p.net.Close()
 		<-p.ended
 		q := connect(t, s).login()
@@ -215,7 +216,7 @@ func (p *peer) answered(handle, id uint32, arguments wire.Map, body any) nodeRes
 			if err != nil {
 				p.Fatal(err)
 			}
-			return nodeResponse{properties: r.arguments, body: r.body}
+			return nodeResponse{properties: r.arguments, body: r.Body}
 		}
 	}
 }
@@ -253,13 +254,13 @@ func TestLargestUsualRequestsHardlyWait(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 		}
-		took("renewals", 2000, func(i uint32) { p.managed(i, renewOperation, lockTokens(1)) })
+		took("renewals", 2000, func(i uint32) { p.managed(i, management.RenewOperation, lockTokens(1)) })
 		token := wire.Map{{Key: "operation", Value: putTokenOperation}, {Key: "type", Value: "jwt"}, {Key: "name", Value: "sb://h/orders"}}
 		took("tokens", audiencesMax, func(i uint32) {
 			p.answered(2, 10_000+i, token, "SharedAccessSignature sr=x&sig=y&se=1&skn="+ruleName)
 		})
 		took("batch deletes", 60, func(i uint32) {
-			p.managed(2000+i, batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(purgeMessagesMax)}})
+			p.managed(2000+i, management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(management.PurgeMessagesMax)}})
 		})
 	})
 }
@@ -271,18 +272,18 @@ func TestRequestsOfAConnectionAreLimited(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
 		const locks = 3000
-		const cost = requestCost + locks/itemsPerUnit
+		const cost = requestCost + locks/management.ItemsPerUnit
 		const seconds = 3
 		begin := time.Now()
 		id := uint32(0)
 		for ; id < workBurst/cost; id++ {
-			p.managed(id, renewOperation, lockTokens(locks))
+			p.managed(id, management.RenewOperation, lockTokens(locks))
 		}
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("the burst took %v", d)
 		}
 		for ; id < (workBurst+seconds*workPerSecond)/cost; id++ {
-			if r := p.managed(id, renewOperation, lockTokens(locks)); r.properties.Get("statusCode") == int32(503) {
+			if r := p.managed(id, management.RenewOperation, lockTokens(locks)); r.properties.Get("statusCode") == int32(503) {
 				t.Fatal("a request was refused")
 			}
 		}
@@ -301,7 +302,7 @@ func (p *peer) withOthers(others []func()) (waited, took time.Duration) {
 	}
 	<-time.After(time.Second)
 	asked := time.Now()
-	p.managed(0, renewOperation, lockTokens(1))
+	p.managed(0, management.RenewOperation, lockTokens(1))
 	waited = time.Since(asked)
 	all.Wait()
 	return waited, time.Since(begin)
@@ -312,7 +313,7 @@ func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const greedy, locks, seconds = 4, 3000, 4
-		const cost = requestCost + locks/itemsPerUnit
+		const cost = requestCost + locks/management.ItemsPerUnit
 		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
 		p.requester()
 		var others []func()
@@ -320,7 +321,7 @@ func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
 			q := connect(t, s).requester()
 			others = append(others, func() {
 				for id := range uint32((seconds*workBurstsPerSecond + 1) * workPerSecondPerProcessor / workBurstsPerSecond / cost / greedy) {
-					q.managed(id, renewOperation, lockTokens(locks))
+					q.managed(id, management.RenewOperation, lockTokens(locks))
 				}
 			})
 		}
@@ -339,8 +340,8 @@ func TestWaitingRequestEndsWithItsConnection(t *testing.T) {
 		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
 		owe(onlyConn(t, s), 2*idleTimeOut)
-		p.managed(0, renewOperation, lockTokens(1))
-		ask(p, 1, renewOperation, lockTokens(1))
+		p.managed(0, management.RenewOperation, lockTokens(1))
+		ask(p, 1, management.RenewOperation, lockTokens(1))
 		begin := time.Now()
 		p.idle(idleTimeOut * 3 / 2)
 		go func() { _ = s.Close(t.Context()) }()
@@ -361,20 +362,20 @@ func TestCosts(t *testing.T) {
 	}{
 		{putTokenOperation, "token", requestCost + putTokenCost},
 		{"no-such-operation", nil, requestCost},
-		{renewOperation, lockTokens(1), requestCost},
-		{renewOperation, lockTokens(tokensMax), requestCost + 256},
-		{renewOperation, lockTokens(2 * tokensMax), requestCost + 256},
-		{dispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 32)}}, requestCost + 2},
-		{cancelOperation, sequences(160), requestCost + 10},
-		{deferredOperation, sequences(1), requestCost + fetchCost},
-		{deferredOperation, sequences(tokensMax), requestCost + 64*fetchCost},
-		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
-		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(-1)}}, requestCost},
+		{management.RenewOperation, lockTokens(1), requestCost},
+		{management.RenewOperation, lockTokens(management.TokensMax), requestCost + 256},
+		{management.RenewOperation, lockTokens(2 * management.TokensMax), requestCost + 256},
+		{management.DispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 32)}}, requestCost + 2},
+		{management.CancelOperation, sequences(160), requestCost + 10},
+		{management.DeferredOperation, sequences(1), requestCost + management.FetchCost},
+		{management.DeferredOperation, sequences(management.TokensMax), requestCost + 64*management.FetchCost},
+		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
+		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(-1)}}, requestCost},
 	} {
-		if got := costOf(&request{managed: managed{body: c.body}}, c.operation, true); got != c.cost {
+		if got := costOf(&request{Request: management.Request{Body: c.body}}, c.operation, true); got != c.cost {
 			t.Errorf("%s costs %d units, want %d", c.operation, got, c.cost)
 		}
-		if got := costOf(&request{managed: managed{body: c.body}}, c.operation, false); got != requestCost {
+		if got := costOf(&request{Request: management.Request{Body: c.body}}, c.operation, false); got != requestCost {
 			t.Errorf("%s costs %d units when it is refused, want %d", c.operation, got, requestCost)
 		}
 	}
@@ -387,10 +388,10 @@ func TestPeeksAreChargedForTheirResponses(t *testing.T) {
 		h := newFakeBroker("orders")
 		s, p := piped(t, h, manyProcessors)
 		p.requester()
-		peek := wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(peekMessagesMax)}}
+		peek := wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(management.PeekMessagesMax)}}
 		begin := time.Now()
 		for i := range uint32(1000) {
-			p.managed(i, peekOperation, peek)
+			p.managed(i, management.PeekOperation, peek)
 		}
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("1,000 peeks of an empty queue took %v", d)
@@ -398,7 +399,7 @@ func TestPeeksAreChargedForTheirResponses(t *testing.T) {
 		c := onlyConn(t, s)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.costs.bytes > 0 || c.costs.bytes < -2*peekBytesMax {
+		if c.costs.bytes > 0 || c.costs.bytes < -2*management.PeekBytesMax {
 			t.Errorf("%d bytes are not charged", c.costs.bytes)
 		}
 	})
@@ -431,7 +432,7 @@ func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 				p.requestLinks(c.handle, address)
 				begin := time.Now()
 				for i := range uint32(500) {
-					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: deferredOperation}}, sequences(tokensMax))
+					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: management.DeferredOperation}}, sequences(management.TokensMax))
 				}
 				if d := time.Since(begin); d > 0 {
 					t.Errorf("500 refused requests took %v", d)
@@ -484,11 +485,11 @@ func TestWaitingRequestIsCounted(t *testing.T) {
 		p.requester()
 		c := onlyConn(t, s)
 		owe(c, time.Minute)
-		p.managed(0, renewOperation, lockTokens(1))
+		p.managed(0, management.RenewOperation, lockTokens(1))
 		before := s.Stats().Memory.Used
-		ask(p, 1, renewOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, tokensMax)}})
+		ask(p, 1, management.RenewOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, management.TokensMax)}})
 		synctest.Wait()
-		if used := s.Stats().Memory.Used - before; used < tokensMax*decodedItemBytes {
+		if used := s.Stats().Memory.Used - before; used < management.TokensMax*decodedItemBytes {
 			t.Errorf("a waiting request counts %d bytes", used)
 		}
 	})
@@ -525,8 +526,8 @@ func TestWaitingRequestEndsWithABrokenConnection(t *testing.T) {
 				p.requester()
 				renew := b.renewal(t)
 				owe(onlyConn(t, s), 10*time.Minute)
-				p.managed(0, renewOperation, renew)
-				ask(p, 1, renewOperation, renew)
+				p.managed(0, management.RenewOperation, renew)
+				ask(p, 1, management.RenewOperation, renew)
 				synctest.Wait()
 				end(s, p)
 				begin := time.Now()
@@ -550,8 +551,8 @@ func TestTimeNotReadIsNotSilence(t *testing.T) {
 		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
 		owe(onlyConn(t, s), idleTimeOut*3/2)
-		p.managed(0, renewOperation, lockTokens(1))
-		p.managed(1, renewOperation, lockTokens(1)) // waits
+		p.managed(0, management.RenewOperation, lockTokens(1))
+		p.managed(1, management.RenewOperation, lockTokens(1)) // waits
 		p.idle(idleTimeOut / 2)
 		p.undisturbed()
 	})

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -61,7 +62,7 @@ func TestManagementLinkOutlivesItsEntity(t *testing.T) {
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 100)
 	schedule := func(id uint32) any {
-		status, _, _ := p.manage(id, scheduleOperation, entries(scheduled(time.Now().Add(time.Hour))))
+		status, _, _ := p.manage(id, management.ScheduleOperation, entries(scheduled(time.Now().Add(time.Hour))))
 		return status
 	}
 	if status := schedule(0); status != int32(200) {

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -90,7 +91,7 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 func (l *outgoingLink) source() receiver.Source {
 	c := l.session.conn
 	s := receiver.Source{
-		Broker: c.config.Broker, At: l.entity, PeekMessagesMax: peekMessagesMax, PeekBytesMax: peekBytesMax,
+		Broker: c.config.Broker, At: l.entity, PeekMessagesMax: management.PeekMessagesMax, PeekBytesMax: management.PeekBytesMax,
 		Work: &c.scanWork, Log: c.log, Recovered: c.recovered,
 	}
 	if l.selector != nil {

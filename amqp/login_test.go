@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -230,7 +231,7 @@ func TestAuditOfALogin(t *testing.T) {
 	p.sender(2, "orders/$management")
 	p.receiver(3, "orders/$management")
 	p.credit(3, 0, 10)
-	askOn(p, 2, 0, peekOperation, nil)
+	askOn(p, 2, 0, management.PeekOperation, nil)
 	if r := p.response(); r.properties.Get("statusCode") != int32(401) || !strings.HasPrefix(r.properties.Text("statusDescription"), "Unauthorized access. 'Listen' claim(s) are required to perform this operation. Resource: 'orders/$management'.") {
 		t.Errorf("response %+v", r)
 	}
@@ -238,7 +239,7 @@ func TestAuditOfALogin(t *testing.T) {
 	want := []map[string]any{
 		{"event": "login", "kind": "plain", "name": ruleName},
 		{"event": "right_missing", "kind": "plain", "name": ruleName, "path": "orders", "right": "'Listen'"},
-		{"event": "right_missing", "path": "orders/$management", "right": "'Listen'", "operation": peekOperation},
+		{"event": "right_missing", "path": "orders/$management", "right": "'Listen'", "operation": management.PeekOperation},
 	}
 	if len(lines) != len(want) {
 		t.Fatalf("audit %v", lines)

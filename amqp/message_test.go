@@ -7,6 +7,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -43,7 +44,7 @@ func TestPropertiesGoToTopicsOnly(t *testing.T) {
 		p.accepted()
 		p.transfer(2, 101, batch(one, one), func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) })
 		p.accepted()
-		if status, _, _ := p.manage(102, scheduleOperation, entries(one)); status != int32(200) {
+		if status, _, _ := p.manage(102, management.ScheduleOperation, entries(one)); status != int32(200) {
 			t.Errorf("%s: schedule %v", place, status)
 		}
 		sent := h.taken()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -21,7 +22,7 @@ const putTokenOperation = "put-token"
 // request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
 	link *incomingLink
-	managed
+	management.Request
 	again      bool      // at is what the name of a deleted entity stands for now
 	bytes      int       // bytes counted in conn.inFlightBytes
 	decoded    int       // bytes counted in conn.memory
@@ -46,7 +47,7 @@ func parseRequest(l *incomingLink, payload []byte) (*request, error) {
 		case wire.SectionApplicationProperties:
 			r.arguments, err = wire.DecodeMap(value)
 		case wire.SectionValue:
-			r.body, _, err = wire.DecodeValue(value)
+			r.Body, _, err = wire.DecodeValue(value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("request: %w", err)
@@ -69,21 +70,21 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		a.finish(ctx, refusal.New(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
-	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
+	r.Transaction, r.decoded = a.transaction, decodedBytes(r.Body)+decodedBytes(r.arguments)
 	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
 	a.finish(ctx, refusal.Cause{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
-	r.at, r.path, r.linkName = r.link.entity, r.link.path, r.argument("associated-link-name")
-	entity, _ := cutManagement(r.path)
-	r.url, r.nodeURL = c.urlOf(entity), c.urlOf(r.path)
-	r.respond = func(ctx context.Context, resp response) { c.respond(ctx, r, resp) }
+	r.At, r.Path, r.LinkName = r.link.entity, r.link.path, r.argument("associated-link-name")
+	entity, _ := cutManagement(r.Path)
+	r.URL, r.NodeURL = c.urlOf(entity), c.urlOf(r.Path)
+	r.Respond = func(ctx context.Context, resp management.Response) { c.respond(ctx, r, resp) }
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
 	permitted := may && r.has(operation)
-	if permitted && operation == peekOperation {
-		r.paidBytes = largestPeek(&r.managed)
+	if permitted && operation == management.PeekOperation {
+		r.paidBytes = management.LargestPeek(&r.Request)
 	}
 	if !c.waitForWork(ctx, costOf(r, operation, permitted)+r.paidBytes/responseUnitBytes) {
 		c.discardRequest(r)
@@ -96,7 +97,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r.bytes += 2 * r.paidBytes
 	c.inFlightBytes += 2 * r.paidBytes
 	may = may && c.mayRequest(ctx, r, operation) // it may have lost the right while it waited
-	needs := rightFor(operation)
+	needs := management.RightFor(operation)
 	var missing refusal.Cause
 	if !may {
 		missing = c.missingRight(r.link.path, needs, time.Now())
@@ -105,23 +106,23 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	c.unlock()
 	switch {
 	case busy:
-		c.respond(ctx, r, responseFor(fsm.ServerBusy))
+		c.respond(ctx, r, management.ResponseFor(fsm.ServerBusy))
 	case !may:
-		resp := responseFor(fsm.Unauthorized)
+		resp := management.ResponseFor(fsm.Unauthorized)
 		resp.Cause = missing
 		c.respond(ctx, r, resp)
 	case r.link.kind == managementNode:
-		c.management.manage(ctx, &r.managed, operation)
+		c.management.Perform(ctx, &r.Request, operation)
 	case operation == putTokenOperation:
 		go c.putToken(ctx, r)
 	default:
-		c.respond(ctx, r, unknownOperation(operation))
+		c.respond(ctx, r, management.UnknownOperation(operation))
 	}
 }
 
 // mayRequest reports whether the connection has the right to an operation. Anybody may put a token. mu is held.
 func (c *conn) mayRequest(ctx context.Context, r *request, operation string) bool {
-	return r.link.kind == cbsNode || c.hasRight(ctx, r.link.path, rightFor(operation), time.Now())
+	return r.link.kind == cbsNode || c.hasRight(ctx, r.link.path, management.RightFor(operation), time.Now())
 }
 
 // has reports whether the node of the request performs an operation, if there is such an operation.
@@ -129,7 +130,7 @@ func (r *request) has(operation string) bool {
 	if r.link.kind == cbsNode || operation == putTokenOperation {
 		return r.link.kind == cbsNode && operation == putTokenOperation
 	}
-	return operationNotAllowed(operation, &r.at).Condition == ""
+	return management.NotAllowed(operation, &r.At).Condition == ""
 }
 
 // costOf returns the units that a request costs, without its response. permitted means that the node has the
@@ -141,7 +142,7 @@ func costOf(r *request, operation string, permitted bool) int {
 	case operation == putTokenOperation:
 		return requestCost + putTokenCost
 	}
-	return requestCost + workOf(operation, r.body)
+	return requestCost + management.WorkOf(operation, r.Body)
 }
 
 // discardRequest releases what a request holds that the connection does not live to perform.
@@ -168,16 +169,16 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 func (c *conn) manageAgain(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	r.again = true
-	path, _ := cutManagement(r.path)
-	at, err := c.resolveSuccessor(ctx, path, r.at.ID)
+	path, _ := cutManagement(r.Path)
+	at, err := c.resolveSuccessor(ctx, path, r.At.ID)
 	if err != nil {
-		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
+		c.respond(ctx, r, management.ResponseFor(refusal.CodeOf(err)))
 		return
 	}
 	c.mu.Lock()
-	r.at, r.link.entity = at, at
+	r.At, r.link.entity = at, at
 	c.mu.Unlock()
-	c.management.manage(ctx, &r.managed, r.argument("operation"))
+	c.management.Perform(ctx, &r.Request, r.argument("operation"))
 }
 
 // resolveSuccessor finds the entity that has the name of a deleted one. It waits a moment while this member knows only
@@ -200,13 +201,13 @@ func (c *conn) resolveSuccessor(ctx context.Context, path string, deleted fsm.En
 }
 
 // respond answers a request.
-func (c *conn) respond(ctx context.Context, r *request, resp response) {
-	if resp.entityGone && r.link.kind == managementNode && r.transaction == nil && !r.again {
+func (c *conn) respond(ctx context.Context, r *request, resp management.Response) {
+	if resp.EntityGone && r.link.kind == managementNode && r.Transaction == nil && !r.again {
 		go c.manageAgain(ctx, r)
 		return
 	}
-	if resp.entityGone && r.link.kind == managementNode {
-		entity, _ := cutManagement(r.path)
+	if resp.EntityGone && r.link.kind == managementNode {
+		entity, _ := cutManagement(r.Path)
 		resp.Text = refusal.NotFoundText(entity)
 	}
 	c.logSlow(ctx, r)
@@ -218,8 +219,8 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
-	if causesRollback(r.argument("operation"), cause) {
-		c.transactions.MarkRollbackOnly(r.transaction, cause)
+	if management.CausesRollback(r.argument("operation"), cause) {
+		c.transactions.MarkRollbackOnly(r.Transaction, cause)
 	}
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded
@@ -231,7 +232,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	if r.link.state == attached && !r.link.session.ended {
 		r.link.returnCredit()
 	}
-	if resp.entityGone { // another entity may have its name by now
+	if resp.EntityGone { // another entity may have its name by now
 		r.link.detachWithError(ctx, r.link, cause.ForReattach())
 	}
 }
@@ -239,7 +240,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 // appendResponse encodes a response. The correlation-id has the AMQP type of the request's message-id, the
 // status is an int and the condition a symbol: .NET and Java fail on any other types
 // (docs/service-bus-protocol.md#put-token-responses, #management-responses).
-func appendResponse(dst []byte, r *request, resp response) []byte {
+func appendResponse(dst []byte, r *request, resp management.Response) []byte {
 	status, text, condition := "statusCode", "statusDescription", "errorCondition"
 	if r.link.kind == cbsNode {
 		status, text, condition = "status-code", "status-description", "error-condition"
@@ -252,10 +253,10 @@ func appendResponse(dst []byte, r *request, resp response) []byte {
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)
 	dst = wire.AppendMap(dst, properties)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionValue)
-	if resp.body == nil {
-		resp.body = wire.Map{} // clients do not accept null
+	if resp.Body == nil {
+		resp.Body = wire.Map{} // clients do not accept null
 	}
-	return wire.AppendMap(dst, resp.body)
+	return wire.AppendMap(dst, resp.Body)
 }
 
 // responseLink finds the link for a response (docs/service-bus-protocol.md#reply-routing). It searches the

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -34,7 +35,7 @@ func (p *peer) response() nodeResponse {
 	if err != nil {
 		p.Fatal(err)
 	}
-	return nodeResponse{properties.CorrelationID, r.arguments, r.body}
+	return nodeResponse{properties.CorrelationID, r.arguments, r.Body}
 }
 
 func sectionOf(p *peer, _ *request, b []byte) []byte {
@@ -173,7 +174,7 @@ func TestMalformedManagementRequestsAreRefused(t *testing.T) {
 		{"com.microsoft:peek-message", wire.Map{}, 400, wire.ConditionArgumentError},
 		{"com.microsoft:peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(5)}}, 204, nil},
 		{"com.microsoft:receive-by-sequence-number", wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: []int64{5}}}, {Key: "receiver-settle-mode", Value: uint32(1)}}, 404, wire.ConditionMessageNotFound},
-		{"com.microsoft:receive-by-sequence-number", wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, tokensMax+1)}}}, 400, wire.ConditionArgumentError},
+		{"com.microsoft:receive-by-sequence-number", wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, management.TokensMax+1)}}}, 400, wire.ConditionArgumentError},
 	} {
 		p.transfer(0, uint32(i), requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: c.operation}}, c.body))
 		p.accepted()
@@ -194,7 +195,7 @@ func TestMalformedManagementRequestsAreRefused(t *testing.T) {
 func TestPeekIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	h.messages(t, "orders", peekMessagesMax+10)
+	h.messages(t, "orders", management.PeekMessagesMax+10)
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders/$management")
@@ -205,8 +206,8 @@ func TestPeekIsBounded(t *testing.T) {
 	p.accepted()
 	body, _ := p.response().body.(wire.Map)
 	messages, _ := body.Get("messages").([]any)
-	if len(messages) != peekMessagesMax {
-		t.Errorf("%d messages, want %d", len(messages), peekMessagesMax)
+	if len(messages) != management.PeekMessagesMax {
+		t.Errorf("%d messages, want %d", len(messages), management.PeekMessagesMax)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -52,7 +53,7 @@ func TestSessionLockIsTakenOver(t *testing.T) {
 	}
 	p.credit(2, 2, 1)
 	p.complete(first)
-	for i, operation := range []string{getStateOperation, renewSessionOperation, dispositionOperation} {
+	for i, operation := range []string{management.GetStateOperation, management.RenewSessionOperation, management.DispositionOperation} {
 		status, condition, _ := p.manage(uint32(i), operation, wire.Map{
 			{Key: "session-id", Value: "red"},
 			{Key: "disposition-status", Value: "completed"},

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -60,7 +61,7 @@ func (o *owner) BusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
 
 // HeldSession finds the session of an entity that a link of the connection holds: that of the link of a name, or the
 // session of a name if it is named; nil if there is none. A session that is lost is found by its link only.
-func (o *owner) HeldSession(at fsm.EntityID, name string, named bool, link string) (heldSession, bool) {
+func (o *owner) HeldSession(at fsm.EntityID, name string, named bool, link string) (management.Session, bool) {
 	o.mu.Lock()
 	defer o.Unlock()
 	var held Session

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -134,7 +135,7 @@ func TestRevokedKeyIsNoticedAtTheNextUse(t *testing.T) {
 		{"attach", func(p *peer) {
 			p.send(&wire.Attach{Name: "late", Handle: 7, Role: wire.RoleSender, Target: &wire.Target{Address: "orders"}})
 		}},
-		{"request", func(p *peer) { askOn(p, 1, 0, peekOperation, nil) }},
+		{"request", func(p *peer) { askOn(p, 1, 0, management.PeekOperation, nil) }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()

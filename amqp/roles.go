@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -22,7 +23,7 @@ func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal.Cause {
 		return refusal.New(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
 	case sends:
 		return refusal.Cause{}
-	case holdsTransfers(at):
+	case management.HoldsTransfers(at):
 		return refusal.Cause{}
 	case at.Kind == fsm.TopicEntity && at.Sub != fsm.MainQueue:
 		return refusal.New(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -164,21 +165,21 @@ func TestRolesOfOperations(t *testing.T) {
 		"dead copies":  {Entity: fsm.Entity{Kind: fsm.SubscriptionEntity}, Sub: fsm.DeadLetterQueue},
 	}
 	for operation, allowed := range map[string][]string{
-		scheduleOperation: {"queue", "topic"}, cancelOperation: {"queue", "topic"},
-		addRuleOperation: {"subscription"}, removeRuleOperation: {"subscription"}, enumerateRulesOperation: {"subscription"},
-		renewOperation:       {"queue", "dead", "subscription", "dead copies"},
-		peekOperation:        {"queue", "dead", "subscription", "dead copies"},
-		dispositionOperation: {"queue", "dead", "subscription", "dead copies"},
-		deferredOperation:    {"queue", "dead", "subscription", "dead copies"},
-		batchDeleteOperation: {"queue", "dead", "subscription", "dead copies"},
-		"what is not known":  {"queue", "dead", "topic", "subscription", "dead copies"},
+		management.ScheduleOperation: {"queue", "topic"}, management.CancelOperation: {"queue", "topic"},
+		management.AddRuleOperation: {"subscription"}, management.RemoveRuleOperation: {"subscription"}, management.EnumerateRulesOperation: {"subscription"},
+		management.RenewOperation:       {"queue", "dead", "subscription", "dead copies"},
+		management.PeekOperation:        {"queue", "dead", "subscription", "dead copies"},
+		management.DispositionOperation: {"queue", "dead", "subscription", "dead copies"},
+		management.DeferredOperation:    {"queue", "dead", "subscription", "dead copies"},
+		management.BatchDeleteOperation: {"queue", "dead", "subscription", "dead copies"},
+		"what is not known":             {"queue", "dead", "topic", "subscription", "dead copies"},
 	} {
 		for name, place := range places {
 			want := false
 			for _, a := range allowed {
 				want = want || a == name
 			}
-			cause := operationNotAllowed(operation, &place)
+			cause := management.NotAllowed(operation, &place)
 			if (cause.Condition == "") != want || !want && (cause.Condition != wire.ConditionNotAllowed || !strings.Contains(cause.Text, ". ")) {
 				t.Errorf("%s at %s: %+v", operation, name, cause)
 			}
@@ -196,12 +197,12 @@ func TestOperationsOfATopic(t *testing.T) {
 		status    int32
 		condition wire.Symbol
 	}{
-		{peekOperation, 400, wire.ConditionNotAllowed},
-		{renewOperation, 400, wire.ConditionNotAllowed},
-		{deferredOperation, 400, wire.ConditionNotAllowed},
-		{dispositionOperation, 400, wire.ConditionNotAllowed},
-		{batchDeleteOperation, 400, wire.ConditionNotAllowed},
-		{addRuleOperation, 400, wire.ConditionNotAllowed},
+		{management.PeekOperation, 400, wire.ConditionNotAllowed},
+		{management.RenewOperation, 400, wire.ConditionNotAllowed},
+		{management.DeferredOperation, 400, wire.ConditionNotAllowed},
+		{management.DispositionOperation, 400, wire.ConditionNotAllowed},
+		{management.BatchDeleteOperation, 400, wire.ConditionNotAllowed},
+		{management.AddRuleOperation, 400, wire.ConditionNotAllowed},
 		{"com.microsoft:get-message-sessions", 400, wire.ConditionNotAllowed},
 		{"nonsense", 501, wire.ConditionNotImplemented},
 	} {

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/rule"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 func sqlFilter(text any) wire.Pair {
@@ -54,7 +54,7 @@ func TestRuleRequestFaults(t *testing.T) {
 		{addRequest("r", sqlFilter(strings.Repeat("(", 1025))), "at most 1024 characters"},
 		{addRequest(strings.Repeat("r", 51), sqlFilter("1=1")), "51 characters"},
 	} {
-		status, condition, _ := p.manage(uint32(i), addRuleOperation, c.body)
+		status, condition, _ := p.manage(uint32(i), management.AddRuleOperation, c.body)
 		if status != int32(400) || condition != wire.ConditionArgumentError {
 			t.Errorf("case %d: %v %v", i, status, condition)
 		}
@@ -66,7 +66,7 @@ func TestRuleRequestFaults(t *testing.T) {
 
 // badRule returns the text of the refusal without its advice.
 func badRule(name string, err error) string {
-	return badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", name, err).Text
+	return fmt.Sprintf("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", name, err)
 }
 
 // rulesOf returns the names in an answer to enumerate-rules.
@@ -109,18 +109,18 @@ func TestRulesOnTheWire(t *testing.T) {
 	}
 	names := func(top, skip any) []string {
 		t.Helper()
-		return rulesOf(t, ask(enumerateRulesOperation, page(top, skip), 200, nil))
+		return rulesOf(t, ask(management.EnumerateRulesOperation, page(top, skip), 200, nil))
 	}
 	if got := names(int32(100), int32(0)); !slices.Equal(got, []string{fsm.DefaultRuleName}) {
 		t.Errorf("rules of a new subscription: %v", got)
 	}
 	for i := range 5 {
-		ask(addRuleOperation, addRequest(fmt.Sprint("rule-", i), sqlFilter(fmt.Sprint("n = ", i))), 200, nil)
+		ask(management.AddRuleOperation, addRequest(fmt.Sprint("rule-", i), sqlFilter(fmt.Sprint("n = ", i))), 200, nil)
 	}
-	ask(addRuleOperation, addRequest("RULE-1", sqlFilter("1=1")), 409, wire.ConditionEntityAlreadyExists)
-	ask(removeRuleOperation, wire.Map{{Key: rule.NameKey, Value: "$default"}}, 200, nil)
-	ask(removeRuleOperation, wire.Map{{Key: rule.NameKey, Value: "$Default"}}, 404, wire.ConditionNotFound)
-	ask(removeRuleOperation, nil, 400, wire.ConditionArgumentError)
+	ask(management.AddRuleOperation, addRequest("RULE-1", sqlFilter("1=1")), 409, wire.ConditionEntityAlreadyExists)
+	ask(management.RemoveRuleOperation, wire.Map{{Key: rule.NameKey, Value: "$default"}}, 200, nil)
+	ask(management.RemoveRuleOperation, wire.Map{{Key: rule.NameKey, Value: "$Default"}}, 404, wire.ConditionNotFound)
+	ask(management.RemoveRuleOperation, nil, 400, wire.ConditionArgumentError)
 	for _, c := range []struct {
 		top, skip any
 		want      []string
@@ -134,42 +134,11 @@ func TestRulesOnTheWire(t *testing.T) {
 			t.Errorf("top %v skip %v: %v", c.top, c.skip, got)
 		}
 	}
-	if answer := ask(enumerateRulesOperation, page(int32(100), int32(5)), 204, nil); len(answer) != 0 {
+	if answer := ask(management.EnumerateRulesOperation, page(int32(100), int32(5)), 204, nil); len(answer) != 0 {
 		t.Errorf("nothing there: %v", answer)
 	}
 	for _, bad := range []wire.Map{page(int32(0), nil), page("all", nil), page(nil, int32(-1)), page(nil, "none")} {
-		ask(enumerateRulesOperation, bad, 400, wire.ConditionArgumentError)
-	}
-}
-
-// Results of the broker for rules become status, condition and text.
-func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
-	t.Parallel()
-	r := &managed{url: "sb://h/t/Subscriptions/s"}
-	for _, c := range []struct {
-		err       error
-		status    int32
-		condition wire.Symbol
-		text      string
-		gone      bool
-	}{
-		{nil, 200, "", "OK", false},
-		{fsm.RuleNotFound, 404, wire.ConditionNotFound, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' could not be found.", false},
-		{fsm.RuleExists, 409, wire.ConditionEntityAlreadyExists, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' already exists.", false},
-		{fsm.EntityNotFound, 404, wire.ConditionNotFound, "could not be found", true},
-		{fsm.QuotaExceeded, 403, wire.ConditionResourceLimitExceeded, "as many rules as it may have", false},
-		{fsm.ServerBusy, 503, wire.ConditionServerBusy, "", false},
-		{fsm.Timeout, 408, wire.ConditionTimeout, "", false},
-		{context.DeadlineExceeded, 503, wire.ConditionServerBusy, "", false},
-	} {
-		err := c.err
-		if err != nil {
-			err = fmt.Errorf("put rule: %w", err)
-		}
-		resp := ruleResponse(r, "r", err)
-		if resp.Status != c.status || resp.Condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.Text, c.text) {
-			t.Errorf("%v: %+v", c.err, resp)
-		}
+		ask(management.EnumerateRulesOperation, bad, 400, wire.ConditionArgumentError)
 	}
 }
 
@@ -177,44 +146,10 @@ func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 func TestOperationsOnRulesNeedListen(t *testing.T) {
 	t.Parallel()
 	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Send, "topic/subscriptions/sub/$management")
-	for i, operation := range []string{addRuleOperation, removeRuleOperation, enumerateRulesOperation} {
+	for i, operation := range []string{management.AddRuleOperation, management.RemoveRuleOperation, management.EnumerateRulesOperation} {
 		if status, condition, _ := p.manage(uint32(i), operation, addRequest("r", sqlFilter("1=1"))); status != int32(401) || condition != wire.ConditionUnauthorizedAccess {
 			t.Errorf("%s: %v %v", operation, status, condition)
 		}
-	}
-}
-
-// many is a broker with as many rules as requested.
-type many struct {
-	*fakeBroker
-	rule  fsm.Rule
-	asked []int
-}
-
-func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm.Rule, error) {
-	m.asked = append(m.asked, most)
-	return slices.Repeat([]fsm.Rule{m.rule}, most), nil
-}
-
-// An answer is limited regardless of the request, and a page of .NET fits with rules of any size.
-func TestRulesAreBounded(t *testing.T) {
-	t.Parallel()
-	longest := fsm.Rule{Name: strings.Repeat("n", 50), Action: fsm.SQLText{Text: strings.Repeat("😀", filter.TextCharactersMax)}}
-	longest.Filter.Kind = fsm.CorrelationFilter
-	for i := range filter.ConditionsMax {
-		longest.Filter.Conditions = append(longest.Filter.Conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprintf("%03d", i), Scope: filter.User}, Value: filter.Text(strings.Repeat("v", filter.CorrelationBytesMax/filter.ConditionsMax-3))})
-	}
-	if n := len(rule.Encode(&longest)); n*rulesAtOnceMax > rulesBytesMax {
-		t.Errorf("%d rules of %d bytes do not fit into %d", rulesAtOnceMax, n, rulesBytesMax)
-	}
-	h := &many{fakeBroker: newFakeBroker().topic("topic", "sub"), rule: longest}
-	m := newManager(nil, h, nil, nil)
-	rules, resp := m.listRules(t.Context(), &managed{}, 1<<31-1, 0)
-	if resp.Condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
-		t.Errorf("%d rules, %+v", len(rules), resp)
-	}
-	if slices.Max(h.asked) > rulesAtOnceMax {
-		t.Errorf("asked for %v", h.asked)
 	}
 }
 
@@ -231,8 +166,8 @@ func TestRuleOperationsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := managementPeerAt(t, waiting{newFakeBroker().topic("topic", "sub")}, fsm.Listen, "topic/subscriptions/sub/$management")
 		before := time.Now()
-		status, condition, _ := p.manage(0, addRuleOperation, addRequest("r", sqlFilter("1=1")))
-		if status != int32(503) || condition != wire.ConditionServerBusy || time.Since(before) != ruleWithin {
+		status, condition, _ := p.manage(0, management.AddRuleOperation, addRequest("r", sqlFilter("1=1")))
+		if status != int32(503) || condition != wire.ConditionServerBusy || time.Since(before) != management.RuleWithin {
 			t.Errorf("after %v: %v %v", time.Since(before), status, condition)
 		}
 		_ = p.net.Close()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/settlement"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -72,7 +73,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	h := newFakeBroker("orders")
 	p := managementPeer(t, h, fsm.Send)
 	in := time.Now().Add(time.Hour)
-	status, condition, body := p.manage(0, scheduleOperation, entries(scheduled(in), scheduled(in.UnixMilli()), scheduled(int64(1))))
+	status, condition, body := p.manage(0, management.ScheduleOperation, entries(scheduled(in), scheduled(in.UnixMilli()), scheduled(int64(1))))
 	got, ok := body.Get("sequence-numbers").(wire.Array)
 	if status != int32(200) || condition != nil || !ok {
 		t.Fatalf("status %v condition %v body %+v", status, condition, body)
@@ -84,11 +85,11 @@ func TestScheduleOnTheWire(t *testing.T) {
 		t.Errorf("counts %+v: a time that has passed means now", c)
 	}
 	// All or none: 3 is not scheduled.
-	status, condition, _ = p.manage(1, cancelOperation, numbers(1, 3))
+	status, condition, _ = p.manage(1, management.CancelOperation, numbers(1, 3))
 	if c := h.counts("orders"); status != int32(404) || condition != wire.ConditionMessageNotFound || c.Scheduled != 2 {
 		t.Errorf("status %v condition %v counts %+v", status, condition, c)
 	}
-	status, condition, body = p.manage(2, cancelOperation, numbers(2, 1))
+	status, condition, body = p.manage(2, management.CancelOperation, numbers(2, 1))
 	if c := h.counts("orders"); status != int32(200) || condition != nil || len(body) != 0 || c.Scheduled != 0 {
 		t.Errorf("status %v condition %v counts %+v", status, condition, c)
 	}
@@ -107,18 +108,18 @@ func TestMalformedScheduleRequestsAreRefused(t *testing.T) {
 		status    int32
 		condition wire.Symbol
 	}{
-		{scheduleOperation, nil, 400, wire.ConditionArgumentError},
-		{scheduleOperation, entries(), 400, wire.ConditionArgumentError},
-		{scheduleOperation, entries(make([][]byte, message.BatchMessagesMax+1)...), 400, wire.ConditionArgumentError},
-		{scheduleOperation, wire.Map{{Key: "messages", Value: "none"}}, 400, wire.ConditionArgumentError},
-		{scheduleOperation, wire.Map{{Key: "messages", Value: []any{1}}}, 400, wire.ConditionArgumentError},
-		{scheduleOperation, entries(scheduled(in), plain), 400, wire.ConditionArgumentError},
-		{scheduleOperation, entries(scheduled(in), scheduled("noon")), 400, wire.ConditionInvalidField},
-		{scheduleOperation, entries(scheduled(in), []byte{1, 2, 3}), 400, wire.ConditionDecodeError},
-		{scheduleOperation, entries(scheduled(in), big), 400, wire.ConditionMessageSizeExceeded},
-		{cancelOperation, nil, 400, wire.ConditionArgumentError},
-		{cancelOperation, numbers(make([]int64, tokensMax+1)...), 400, wire.ConditionArgumentError},
-		{cancelOperation, numbers(-1), 404, wire.ConditionMessageNotFound},
+		{management.ScheduleOperation, nil, 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, entries(), 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, entries(make([][]byte, message.BatchMessagesMax+1)...), 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, wire.Map{{Key: "messages", Value: "none"}}, 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, wire.Map{{Key: "messages", Value: []any{1}}}, 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, entries(scheduled(in), plain), 400, wire.ConditionArgumentError},
+		{management.ScheduleOperation, entries(scheduled(in), scheduled("noon")), 400, wire.ConditionInvalidField},
+		{management.ScheduleOperation, entries(scheduled(in), []byte{1, 2, 3}), 400, wire.ConditionDecodeError},
+		{management.ScheduleOperation, entries(scheduled(in), big), 400, wire.ConditionMessageSizeExceeded},
+		{management.CancelOperation, nil, 400, wire.ConditionArgumentError},
+		{management.CancelOperation, numbers(make([]int64, management.TokensMax+1)...), 400, wire.ConditionArgumentError},
+		{management.CancelOperation, numbers(-1), 404, wire.ConditionMessageNotFound},
 		{"com.microsoft:batch-delete-messages", nil, 400, wire.ConditionArgumentError},
 		{"com.microsoft:batch-delete-messages", wire.Map{{Key: "message-count", Value: int32(0)}}, 400, wire.ConditionArgumentError},
 		{"com.microsoft:batch-delete-messages", wire.Map{{Key: "message-count", Value: int32(1)}, {Key: "enqueued-time-utc", Value: "noon"}}, 400, wire.ConditionArgumentError},
@@ -137,7 +138,7 @@ func TestNothingIsScheduledInADeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	p := managementPeerAt(t, h, fsm.Send, "orders/$deadletterqueue/$management")
-	status, condition, _ := p.manage(0, scheduleOperation, entries(scheduled(time.Now())))
+	status, condition, _ := p.manage(0, management.ScheduleOperation, entries(scheduled(time.Now())))
 	if c := h.counts("orders"); status != int32(400) || condition != wire.ConditionNotAllowed || c != (fsm.Counts{}) {
 		t.Errorf("status %v condition %v counts %+v", status, condition, c)
 	}
@@ -152,8 +153,8 @@ func TestRightsOfOperations(t *testing.T) {
 			operation string
 			needs     fsm.Rights
 		}{
-			{scheduleOperation, fsm.Send},
-			{cancelOperation, fsm.Send},
+			{management.ScheduleOperation, fsm.Send},
+			{management.CancelOperation, fsm.Send},
 			{"com.microsoft:batch-delete-messages", fsm.Listen},
 			{"com.microsoft:peek-message", fsm.Listen},
 			{"com.microsoft:renew-lock", fsm.Listen},
@@ -198,7 +199,7 @@ func TestBatchDeleteDeletesWhatItIsAskedFor(t *testing.T) {
 		t.Errorf("before 1970: status %v, %v deleted, before %d", status, n, h.before)
 	}
 	status, _, body = p.manage(2, operation, wire.Map{{Key: "message-count", Value: int64(1 << 40)}})
-	if n := body.Get("message-count"); status != int32(200) || n != int32(3) || h.most != purgeMessagesMax || h.before != 0 {
+	if n := body.Get("message-count"); status != int32(200) || n != int32(3) || h.most != management.PurgeMessagesMax || h.before != 0 {
 		t.Errorf("all: status %v, %v deleted, %d asked for, before %d", status, n, h.most, h.before)
 	}
 	if c := h.counts("orders"); c.Active != 0 {
@@ -219,14 +220,14 @@ func TestBatchDeleteInSession(t *testing.T) {
 	id := uint32(0)
 	deletes := func(body wire.Map, status, count int32) {
 		t.Helper()
-		got, condition, answer := p.manage(id, batchDeleteOperation, body)
+		got, condition, answer := p.manage(id, management.BatchDeleteOperation, body)
 		id++
-		if n := answer.Get(messageCountKey); got != status || n != count {
+		if n := answer.Get(management.MessageCountKey); got != status || n != count {
 			t.Errorf("%v: status %v (%v), %v deleted, want %d, %d", body, got, condition, n, status, count)
 		}
 	}
 	in := func(session any) wire.Map {
-		return wire.Map{{Key: messageCountKey, Value: int32(100)}, {Key: sessionIDKey, Value: session}}
+		return wire.Map{{Key: management.MessageCountKey, Value: int32(100)}, {Key: management.SessionIDKey, Value: session}}
 	}
 	lock := h.do(fsm.AcceptSession{Entity: at.ID, Named: true, ID: "red"}).Session
 	h.do(fsm.LockMessages{Address: fsm.Address{Entity: at.ID}, Max: 1, MaxBytes: 1, Session: lock})
@@ -237,20 +238,20 @@ func TestBatchDeleteInSession(t *testing.T) {
 		t.Fatalf("counts %+v: the locked message and that of the other session stay", c)
 	}
 	deletes(in("blue"), 200, 1)
-	h.do(fsm.SendMessages{Entity: at.ID, Messages: slices.Repeat([]fsm.Message{{Session: "grey", HasSession: true}}, purgeMessagesMax+1)})
-	most := wire.Map{{Key: messageCountKey, Value: int64(1 << 40)}, {Key: sessionIDKey, Value: "grey"}}
-	deletes(most, 200, purgeMessagesMax)
+	h.do(fsm.SendMessages{Entity: at.ID, Messages: slices.Repeat([]fsm.Message{{Session: "grey", HasSession: true}}, management.PurgeMessagesMax+1)})
+	most := wire.Map{{Key: management.MessageCountKey, Value: int64(1 << 40)}, {Key: management.SessionIDKey, Value: "grey"}}
+	deletes(most, 200, management.PurgeMessagesMax)
 	deletes(most, 200, 1)
 	for name, body := range map[string]any{
 		"number":    in(int32(1)),
 		"symbol":    in(wire.Symbol("red")),
 		"too long":  in(strings.Repeat("x", message.NameCharactersMax+1)),
-		"misspelt":  wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: "sessionId", Value: "red"}},
-		"twice":     wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: sessionIDKey, Value: "red"}, {Key: wire.Symbol(sessionIDKey), Value: nil}},
-		"other key": wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: uint64(1), Value: "red"}},
+		"misspelt":  wire.Map{{Key: management.MessageCountKey, Value: int32(1)}, {Key: "sessionId", Value: "red"}},
+		"twice":     wire.Map{{Key: management.MessageCountKey, Value: int32(1)}, {Key: management.SessionIDKey, Value: "red"}, {Key: wire.Symbol(management.SessionIDKey), Value: nil}},
+		"other key": wire.Map{{Key: management.MessageCountKey, Value: int32(1)}, {Key: uint64(1), Value: "red"}},
 		"no map":    []any{int32(1)},
 	} {
-		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: batchDeleteOperation}}, body), settled)
+		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: management.BatchDeleteOperation}}, body), settled)
 		id++
 		r := p.response()
 		if status, condition := r.properties.Get("statusCode"), r.properties.Get("errorCondition"); status != int32(400) || condition != wire.ConditionArgumentError {
@@ -268,8 +269,8 @@ func TestBatchDeleteWithoutSessions(t *testing.T) {
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
 	p := managementPeer(t, h, fsm.Listen)
-	body := wire.Map{{Key: messageCountKey, Value: int32(100)}, {Key: sessionIDKey, Value: "red"}}
-	if status, condition, _ := p.manage(0, batchDeleteOperation, body); status != int32(400) || condition != wire.ConditionNotAllowed {
+	body := wire.Map{{Key: management.MessageCountKey, Value: int32(100)}, {Key: management.SessionIDKey, Value: "red"}}
+	if status, condition, _ := p.manage(0, management.BatchDeleteOperation, body); status != int32(400) || condition != wire.ConditionNotAllowed {
 		t.Errorf("status %v, condition %v", status, condition)
 	}
 	if c := h.counts("orders"); c.Active != 2 {
@@ -293,7 +294,7 @@ func TestRequestsAreInFlight(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.inFlightBytes
 	}
-	ask(p, 0, cancelOperation, numbers(7))
+	ask(p, 0, management.CancelOperation, numbers(7))
 	p.response()
 	if n := inFlight(); n != 0 {
 		t.Errorf("%d bytes in flight with nothing to do", n)
@@ -471,7 +472,7 @@ func TestDeliveryTimeOfDotNet(t *testing.T) {
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 10)
-	status, condition, _ := p.manage(0, dispositionOperation, wire.Map{
+	status, condition, _ := p.manage(0, management.DispositionOperation, wire.Map{
 		{Key: "disposition-status", Value: "abandoned"}, {Key: "lock-tokens", Value: tokens[1:2]}, {Key: "properties-to-modify", Value: delay},
 	})
 	if status != int32(200) {
@@ -500,7 +501,7 @@ func TestSessionsUpdatedAfterATimeOfDotNet(t *testing.T) {
 		descriptor string
 		want       int32
 	}{{"com.microsoft:datetime-offset", 204}, {"com.microsoft:timespan", 400}} {
-		status, _, _ := p.manage(uint32(id), listSessionsOperation, wire.Map{
+		status, _, _ := p.manage(uint32(id), management.ListSessionsOperation, wire.Map{
 			{Key: "last-updated-time", Value: wire.Described{Descriptor: wire.Symbol(c.descriptor), Value: message.Ticks(1)}},
 			{Key: "skip", Value: int32(0)},
 			{Key: "top", Value: int32(10)},

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -36,7 +37,7 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
-		h.colored(t, "orders", "blue", 0, 2*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
 		h.colored(t, "orders", "red", 3, 4)
 		_, p := piped(t, h)
 		p.login()
@@ -56,7 +57,7 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 		p.credit(0, 12, 5)
 		p.idle(time.Minute)
 		since := time.Now()
-		h.colored(t, "orders", "blue", 2*peekMessagesMax, 1)
+		h.colored(t, "orders", "blue", 2*management.PeekMessagesMax, 1)
 		h.colored(t, "orders", "red", 7, 1)
 		p.expectBodies(t, 7, 1)
 		if took := time.Since(since); took > 2*receiver.PauseMax {
@@ -65,8 +66,8 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 		p.settleAs(7, 7, &wire.Accepted{})
 		p.receiver(1, "orders")
 		p.credit(1, 0, 1000)
-		p.expectBodies(t, 0, 2*peekMessagesMax+1)
-		if counts := h.counts("orders"); counts.Active != 2*peekMessagesMax+1 {
+		p.expectBodies(t, 0, 2*management.PeekMessagesMax+1)
+		if counts := h.counts("orders"); counts.Active != 2*management.PeekMessagesMax+1 {
 			t.Errorf("afterwards %+v", counts)
 		}
 		_ = p.net.Close()
@@ -139,7 +140,7 @@ func TestConsumerWithSelectorKeepsTheOrderOfWhatItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
-		h.colored(t, "orders", "blue", 0, 2*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
 		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
@@ -256,7 +257,7 @@ func TestDrainOfSelectorLooksAtEveryMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 1)
-		h.colored(t, "orders", "blue", 0, 3*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, 3*management.PeekMessagesMax)
 		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders")
@@ -331,7 +332,7 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders", "replies")
 		const pages = 20
-		h.colored(t, "orders", "blue", 0, pages*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, pages*management.PeekMessagesMax)
 		b := &lookingBroker{fakeBroker: h}
 		s, p := piped(t, b, func(c *Config) { c.Processors = 1 })
 		idle := []*peer{connect(t, s), connect(t, s)}
@@ -356,10 +357,10 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 		}
 		// Each of the two looks at everything once, and again after pauses.
 		took := messages * (500*time.Millisecond + receiver.PauseMax)
-		pass := pages * (receiver.PeekCost + peekMessagesMax/receiver.MessagesPerUnit) * receiver.UnitTime
+		pass := pages * (receiver.PeekCost + management.PeekMessagesMax/receiver.MessagesPerUnit) * receiver.UnitTime
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if most := 2 * (2 + int(took/max(receiver.AgainMin, receiver.AgainPause*pass))) * pages * peekMessagesMax; b.looks > most {
+		if most := 2 * (2 + int(took/max(receiver.AgainMin, receiver.AgainPause*pass))) * pages * management.PeekMessagesMax; b.looks > most {
 			t.Errorf("%d messages were looked at in %s, more than %d", b.looks, took, most)
 		}
 		for _, p := range append(idle, p) {
@@ -419,7 +420,7 @@ func TestDrainGoesOnDuringASearch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
-		h.colored(t, "orders", "blue", 0, 40*peekMessagesMax) // more than scanWorkBurst pays for
+		h.colored(t, "orders", "blue", 0, 40*management.PeekMessagesMax) // more than scanWorkBurst pays for
 		h.colored(t, "orders", "red", 0, 1)
 		_, p := piped(t, h, func(c *Config) { c.Processors = 1 })
 		p.login()

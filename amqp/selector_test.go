@@ -8,6 +8,7 @@ import (
 
 	goamqp "github.com/Azure/go-amqp"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -60,7 +61,7 @@ func TestBrowserShowsWhatItsSelectorSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
-		h.colored(t, "orders", "blue", 0, 2*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
 		h.colored(t, "orders", "red", 3, 4)
 		_, p := piped(t, h)
 		p.login()
@@ -129,7 +130,7 @@ func TestScansAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		const peeks = 40
-		h.colored(t, "orders", "blue", 0, peeks*peekMessagesMax)
+		h.colored(t, "orders", "blue", 0, peeks*management.PeekMessagesMax)
 		s, p := piped(t, h, func(c *Config) { c.Processors = 1 })
 		others := []*peer{connect(t, s), connect(t, s), connect(t, s)}
 		began := time.Now()
@@ -143,7 +144,7 @@ func TestScansAreLimited(t *testing.T) {
 				t.Errorf("drained: %+v", f)
 			}
 		}
-		cost := (1 + len(others)) * peeks * (receiver.PeekCost + peekMessagesMax/receiver.MessagesPerUnit)
+		cost := (1 + len(others)) * peeks * (receiver.PeekCost + management.PeekMessagesMax/receiver.MessagesPerUnit)
 		least := time.Duration(cost-scanWorkPerSecondPerProcessor/workBurstsPerSecond) * time.Second / scanWorkPerSecondPerProcessor
 		if took := time.Since(began); took < least*9/10 {
 			t.Errorf("four searches took %s, less than %s", took, least)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -283,7 +284,7 @@ func TestRequestsUnderALostSessionSaySo(t *testing.T) {
 				p.credit(2, 1, 1)
 				p.lostBy(2)
 			}
-			for i, operation := range []string{renewOperation, dispositionOperation, renewSessionOperation, getStateOperation, setStateOperation, deferredOperation} {
+			for i, operation := range []string{management.RenewOperation, management.DispositionOperation, management.RenewSessionOperation, management.GetStateOperation, management.SetStateOperation, management.DeferredOperation} {
 				status, condition, _ := p.manage(uint32(i), operation, wire.Map{
 					{Key: "session-id", Value: "red"},
 					{Key: "disposition-status", Value: "completed"},
@@ -310,14 +311,14 @@ func TestEmptySessionStateReadsBackAsNull(t *testing.T) {
 		return append(wire.Map{{Key: "session-id", Value: "red"}}, pairs...)
 	}
 	for i, state := range []any{[]byte("s"), []byte{}} {
-		if status, _, _ := p.manage(uint32(2*i), setStateOperation, of(wire.Pair{Key: "session-state", Value: state})); status != int32(200) {
+		if status, _, _ := p.manage(uint32(2*i), management.SetStateOperation, of(wire.Pair{Key: "session-state", Value: state})); status != int32(200) {
 			t.Errorf("set %v: status %v", state, status)
 		}
 		want := state
 		if i == 1 {
 			want = nil
 		}
-		if status, _, body := p.manage(uint32(2*i+1), getStateOperation, of()); status != int32(200) || len(body) != 1 || !cmp.Equal(body[0].Value, want) {
+		if status, _, body := p.manage(uint32(2*i+1), management.GetStateOperation, of()); status != int32(200) || len(body) != 1 || !cmp.Equal(body[0].Value, want) {
 			t.Errorf("state %v after setting %v", body, state)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -137,7 +138,7 @@ func TestManagementOfADeletedEntity(t *testing.T) {
 	h := newFakeBroker("orders")
 	p := managementPeer(t, h, fsm.Manage)
 	h.remove("orders")
-	status, condition, _ := p.manage(0, scheduleOperation, entries(scheduled(time.Now())))
+	status, condition, _ := p.manage(0, management.ScheduleOperation, entries(scheduled(time.Now())))
 	if status != int32(404) || condition != wire.ConditionNotFound {
 		t.Errorf("status %v condition %v", status, condition)
 	}

@@ -3,6 +3,7 @@ package amqp
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -53,7 +54,7 @@ func TestLostTokenIsRefusedInItsTransaction(t *testing.T) {
 	p := managementPeer(t, b, fsm.Manage)
 	p.coordinator(coordinatorHandle)
 	txn := p.declare(0)
-	status, condition, _ := p.manageIn(txn, 1, dispositionOperation, settlesBy("completed", token))
+	status, condition, _ := p.manageIn(txn, 1, management.DispositionOperation, settlesBy("completed", token))
 	if status != int32(410) || condition != wire.ConditionMessageLockLost {
 		t.Errorf("%v %v", status, condition)
 	}

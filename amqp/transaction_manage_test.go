@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -52,9 +53,9 @@ func TestManagementInTransactions(t *testing.T) {
 		body      wire.Map
 		want      wire.Map
 	}{
-		{dispositionOperation, settlesBy("completed", done), wire.Map{}},
-		{dispositionOperation, settlesBy("suspended", dead), wire.Map{}},
-		{scheduleOperation, entries(scheduled(time.Now().Add(time.Hour)), scheduled(time.Now().Add(time.Hour))), wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: []int64{3, 4}}}}},
+		{management.DispositionOperation, settlesBy("completed", done), wire.Map{}},
+		{management.DispositionOperation, settlesBy("suspended", dead), wire.Map{}},
+		{management.ScheduleOperation, entries(scheduled(time.Now().Add(time.Hour)), scheduled(time.Now().Add(time.Hour))), wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: []int64{3, 4}}}}},
 	} {
 		status, condition, body := p.manageIn(txn, uint32(i)+1, c.operation, c.body)
 		if status != int32(200) || condition != nil {
@@ -66,11 +67,11 @@ func TestManagementInTransactions(t *testing.T) {
 	}
 	before := b.counts("orders")
 	// Renewing and reading are performed at once.
-	status, _, _ := p.manageIn(txn, 4, renewOperation, wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{done}}}})
+	status, _, _ := p.manageIn(txn, 4, management.RenewOperation, wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{done}}}})
 	if status != int32(200) || before.Active != 2 || before.Scheduled != 0 || before.DeadLetter != 0 {
 		t.Errorf("renewed with %v, counts %+v", status, before)
 	}
-	status, _, _ = p.manageIn(txn, 5, peekOperation, wire.Map{{Key: "from-sequence-number", Value: int64(99)}, {Key: "message-count", Value: int32(1)}})
+	status, _, _ = p.manageIn(txn, 5, management.PeekOperation, wire.Map{{Key: "from-sequence-number", Value: int64(99)}, {Key: "message-count", Value: int32(1)}})
 	if status != int32(204) {
 		t.Errorf("peeked with %v", status)
 	}
@@ -89,14 +90,14 @@ func TestRefusedManagementOperationMakesRollbackOnly(t *testing.T) {
 		status    int32
 		want      wire.Symbol
 	}{
-		"delete":   {batchDeleteOperation, wire.Map{{Key: "message-count", Value: int32(1)}}, 400, wire.ConditionNotAllowed},
-		"state":    {setStateOperation, nil, 400, wire.ConditionNotAllowed},
-		"rule":     {addRuleOperation, nil, 400, wire.ConditionNotAllowed},
-		"taking":   {deferredOperation, append(numbers(1), wire.Pair{Key: "receiver-settle-mode", Value: uint32(0)}), 400, wire.ConditionNotAllowed},
-		"status":   {dispositionOperation, settlesBy("eaten", wire.UUID{}), 400, wire.ConditionArgumentError},
-		"token":    {dispositionOperation, settlesBy("completed", wire.UUID{}), 410, wire.ConditionMessageLockLost},
-		"schedule": {scheduleOperation, nil, 400, wire.ConditionArgumentError},
-		"many":     {scheduleOperation, entries(manyScheduled(transaction.SendsMax + 1)...), 403, wire.ConditionResourceLimitExceeded},
+		"delete":   {management.BatchDeleteOperation, wire.Map{{Key: "message-count", Value: int32(1)}}, 400, wire.ConditionNotAllowed},
+		"state":    {management.SetStateOperation, nil, 400, wire.ConditionNotAllowed},
+		"rule":     {management.AddRuleOperation, nil, 400, wire.ConditionNotAllowed},
+		"taking":   {management.DeferredOperation, append(numbers(1), wire.Pair{Key: "receiver-settle-mode", Value: uint32(0)}), 400, wire.ConditionNotAllowed},
+		"status":   {management.DispositionOperation, settlesBy("eaten", wire.UUID{}), 400, wire.ConditionArgumentError},
+		"token":    {management.DispositionOperation, settlesBy("completed", wire.UUID{}), 410, wire.ConditionMessageLockLost},
+		"schedule": {management.ScheduleOperation, nil, 400, wire.ConditionArgumentError},
+		"many":     {management.ScheduleOperation, entries(manyScheduled(transaction.SendsMax + 1)...), 403, wire.ConditionResourceLimitExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,11 +131,11 @@ func TestManagementInTransactionsRefused(t *testing.T) {
 	p := managementPeer(t, b, fsm.Send)
 	p.coordinator(coordinatorHandle)
 	txn := p.declare(0)
-	if status, _, _ := p.manageIn(txn, 1, dispositionOperation, settlesBy("completed", token)); status != int32(401) {
+	if status, _, _ := p.manageIn(txn, 1, management.DispositionOperation, settlesBy("completed", token)); status != int32(401) {
 		t.Error(status)
 	}
 	for id, txn := range map[uint32][]byte{2: make([]byte, 16), 3: nil} {
-		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: scheduleOperation}}, entries(scheduled(time.Now()))), in(txn))
+		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: management.ScheduleOperation}}, entries(scheduled(time.Now()))), in(txn))
 		if txn == nil {
 			p.refused(id, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -27,7 +28,7 @@ func (p *peer) scheduleIn(txn []byte, id uint32, n int) []int64 {
 	for i := range messages {
 		messages[i] = scheduled(time.Now().Add(time.Hour))
 	}
-	status, condition, body := p.manageIn(txn, id, scheduleOperation, entries(messages...))
+	status, condition, body := p.manageIn(txn, id, management.ScheduleOperation, entries(messages...))
 	numbers, _ := body.Get("sequence-numbers").(wire.Array)
 	list, _ := numbers.Values.([]int64)
 	if status != int32(200) || len(list) != n {
@@ -70,7 +71,7 @@ func TestScheduleInATransactionAnswersRealNumbers(t *testing.T) {
 	if want := []int64{3, 4, 5}; !cmp.Equal(got, want) || !cmp.Equal(b.scheduledAt(t, "orders"), want) {
 		t.Errorf("answered %v, stored %v", got, b.scheduledAt(t, "orders"))
 	}
-	if status, _, _ := p.manage(7, cancelOperation, cancels(4)); status != int32(200) {
+	if status, _, _ := p.manage(7, management.CancelOperation, cancels(4)); status != int32(200) {
 		t.Errorf("cancel: %v", status)
 	}
 }
@@ -90,7 +91,7 @@ func TestCancelTakesPartInATransaction(t *testing.T) {
 		id := uint32(10 * (i + 1))
 		txn := p.declare(id)
 		own := p.scheduleIn(txn, id+1, 2)
-		if status, condition, _ := p.manageIn(txn, id+2, cancelOperation, cancels(1, own[0], 3)); status != int32(200) {
+		if status, condition, _ := p.manageIn(txn, id+2, management.CancelOperation, cancels(1, own[0], 3)); status != int32(200) {
 			t.Fatalf("%v %v", status, condition)
 		}
 		if got := b.scheduledAt(t, "orders"); !cmp.Equal(got, []int64{1, 2, 3}) {
@@ -102,7 +103,7 @@ func TestCancelTakesPartInATransaction(t *testing.T) {
 		}
 	}
 	txn := p.declare(40)
-	p.manageIn(txn, 41, cancelOperation, cancels(2, 99))
+	p.manageIn(txn, 41, management.CancelOperation, cancels(2, 99))
 	p.command(42, &wire.Discharge{TxnID: txn})
 	p.refused(42, wire.RoleReceiver, wire.ConditionTransactionRollback)
 	if got := b.scheduledAt(t, "orders"); !cmp.Equal(got, []int64{2, 7}) {
@@ -120,7 +121,7 @@ func TestDischargeWaitsForReservedNumbers(t *testing.T) {
 	b.checkHold = hold
 	b.fakeBroker.mu.Unlock()
 	txn := p.declare(0)
-	request := requestMessage(wire.Properties{MessageID: uint64(1)}, wire.Map{{Key: "operation", Value: scheduleOperation}}, entries(scheduled(time.Now().Add(time.Hour))))
+	request := requestMessage(wire.Properties{MessageID: uint64(1)}, wire.Map{{Key: "operation", Value: management.ScheduleOperation}}, entries(scheduled(time.Now().Add(time.Hour))))
 	p.transfer(0, 1, request, settled, in(txn))
 	p.command(2, &wire.Discharge{TxnID: txn})
 	p.command(3, &wire.Discharge{TxnID: txn})
@@ -145,7 +146,7 @@ func TestSessionStateTakesPartInATransaction(t *testing.T) {
 		return append(wire.Map{{Key: "session-id", Value: "red"}}, pairs...)
 	}
 	state := func(id uint32) any {
-		_, _, body := p.manage(id, getStateOperation, of())
+		_, _, body := p.manage(id, management.GetStateOperation, of())
 		return body.Get("session-state")
 	}
 	for i, c := range []struct {
@@ -155,7 +156,7 @@ func TestSessionStateTakesPartInATransaction(t *testing.T) {
 		id := uint32(10 * (i + 1))
 		txn := p.declare(id)
 		for j, text := range []string{"first", "second"} {
-			if status, condition, _ := p.manageIn(txn, id+uint32(j)+1, setStateOperation, of(wire.Pair{Key: "session-state", Value: []byte(text)})); status != int32(200) {
+			if status, condition, _ := p.manageIn(txn, id+uint32(j)+1, management.SetStateOperation, of(wire.Pair{Key: "session-state", Value: []byte(text)})); status != int32(200) {
 				t.Fatalf("%v %v", status, condition)
 			}
 		}

@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -17,44 +17,44 @@ import (
 // limits their number.
 
 // addRule adds a rule: 409 if a rule of its name exists.
-func (m *manager) addRule(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) addRule(ctx context.Context, r *Request, body wire.Map) {
 	defer m.conn.Recovered(ctx)
 	added, err := rule.Parse(body)
 	if err != nil {
-		r.respond(ctx, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
+		r.Respond(ctx, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	ctx, cancel := context.WithTimeout(ctx, RuleWithin)
 	defer cancel()
-	r.respond(ctx, ruleResponse(r, added.Name, m.broker.AddRule(ctx, r.at, added)))
+	r.Respond(ctx, ruleResponse(r, added.Name, m.broker.AddRule(ctx, r.At, added)))
 }
 
 // removeRule removes a rule by name: 404 if it does not exist.
-func (m *manager) removeRule(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) removeRule(ctx context.Context, r *Request, body wire.Map) {
 	defer m.conn.Recovered(ctx)
 	name := body.Text(rule.NameKey)
 	if name == "" {
-		r.respond(ctx, badRequest("The request has no %s. Name the rule.", rule.NameKey))
+		r.Respond(ctx, badRequest("The request has no %s. Name the rule.", rule.NameKey))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	ctx, cancel := context.WithTimeout(ctx, RuleWithin)
 	defer cancel()
-	r.respond(ctx, ruleResponse(r, name, m.broker.RemoveRule(ctx, r.at, name)))
+	r.Respond(ctx, ruleResponse(r, name, m.broker.RemoveRule(ctx, r.At, name)))
 }
 
 // ruleResponse returns the response for the broker's result of an operation on one rule.
-func ruleResponse(r *managed, name string, err error) response {
+func ruleResponse(r *Request, name string, err error) Response {
 	if err == nil {
 		return success(nil)
 	}
-	resp := responseFor(refusal.CodeOf(err))
+	resp := ResponseFor(refusal.CodeOf(err))
 	switch refusal.CodeOf(err) { //nolint:exhaustive // the others say what they always say
 	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
-		resp.Text = refusal.NotFoundText(fmt.Sprintf("%s/Rules/%.64s", r.url, name))
+		resp.Text = refusal.NotFoundText(fmt.Sprintf("%s/Rules/%.64s", r.URL, name))
 	case fsm.RuleExists:
-		resp.Text = fmt.Sprintf("The messaging entity '%s' already exists. Choose another name, or remove that rule first.", fmt.Sprintf("%s/Rules/%.64s", r.url, name))
+		resp.Text = fmt.Sprintf("The messaging entity '%s' already exists. Choose another name, or remove that rule first.", fmt.Sprintf("%s/Rules/%.64s", r.URL, name))
 	case fsm.EntityNotFound: // in the words that the Java and JavaScript clients look for
-		resp.Text = refusal.NotFoundText(r.url)
+		resp.Text = refusal.NotFoundText(r.URL)
 	case fsm.QuotaExceeded:
 		resp.Text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
 	}
@@ -64,15 +64,15 @@ func ruleResponse(r *managed, name string, err error) response {
 // enumerateRules lists rules by name. The answer holds up to top rules, and fewer if
 // they exceed rulesBytesMax. A page of 100 always fits: .NET requests 100, and considers a shorter page the
 // last one.
-func (m *manager) enumerateRules(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) enumerateRules(ctx context.Context, r *Request, body wire.Map) {
 	defer m.conn.Recovered(ctx)
 	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
 	skip, okSkip := integerOr(body.Get("skip"), 0)
 	if !okTop || !okSkip || top < 1 || skip < 0 {
-		r.respond(ctx, badRequest("The request needs a positive top and a skip that is not negative."))
+		r.Respond(ctx, badRequest("The request needs a positive top and a skip that is not negative."))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	ctx, cancel := context.WithTimeout(ctx, RuleWithin)
 	defer cancel()
 	rules, resp := m.listRules(ctx, r, top, int(skip))
 	switch {
@@ -80,16 +80,16 @@ func (m *manager) enumerateRules(ctx context.Context, r *managed, body wire.Map)
 	case len(rules) == 0:
 		resp = noContent("No rules.", nil)
 	default:
-		resp.body = wire.Map{{Key: "rules", Value: rules}}
+		resp.Body = wire.Map{{Key: "rules", Value: rules}}
 	}
-	r.respond(ctx, resp)
+	r.Respond(ctx, resp)
 }
 
 // listRules requests rules, a few at a time, and encodes them.
-func (m *manager) listRules(ctx context.Context, r *managed, top int64, skip int) (rules []any, resp response) {
+func (m *Manager) listRules(ctx context.Context, r *Request, top int64, skip int) (rules []any, resp Response) {
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
-		some, err := m.broker.ListRules(ctx, r.at, skip+len(rules), most)
+		some, err := m.broker.ListRules(ctx, r.At, skip+len(rules), most)
 		if err != nil {
 			return nil, ruleResponse(r, "", err)
 		}

@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -14,42 +14,42 @@ import (
 // manageInTransaction handles an operation of a request that is part of a transaction. Those that settle, schedule,
 // cancel and set states are enlisted. Operations that only read or lock are done at once, and operations that the state machine could
 // not roll back are refused. done is false for operations that are done as they are outside of a transaction.
-func (m *manager) manageInTransaction(ctx context.Context, r *managed, operation string, body wire.Map) (done bool) {
+func (m *Manager) manageInTransaction(ctx context.Context, r *Request, operation string, body wire.Map) (done bool) {
 	switch operation {
-	case dispositionOperation:
+	case DispositionOperation:
 		m.dispositionInTransaction(ctx, r, body)
 		return true
-	case scheduleOperation:
+	case ScheduleOperation:
 		m.scheduleInTransaction(ctx, r, body)
 		return true
-	case cancelOperation:
+	case CancelOperation:
 		m.cancelInTransaction(ctx, r, body)
 		return true
-	case setStateOperation:
+	case SetStateOperation:
 		m.setStateInTransaction(ctx, r, body)
 		return true
-	case deferredOperation:
+	case DeferredOperation:
 		if mode, given := message.IntegerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
 			return false
 		}
 		operation = "receive and delete"
-	case batchDeleteOperation, addRuleOperation, removeRuleOperation:
+	case BatchDeleteOperation, AddRuleOperation, RemoveRuleOperation:
 	default:
 		return false
 	}
 	resp := badRequest("")
 	resp.Cause = notInTransaction(operation)
-	r.respond(ctx, resp)
+	r.Respond(ctx, resp)
 	return true
 }
 
 // causesRollback reports whether a refused operation makes its transaction rollback-only: the operation would
 // have changed something, and a retry is pointless.
-func causesRollback(operation string, cause refusal.Cause) bool {
+func CausesRollback(operation string, cause refusal.Cause) bool {
 	switch operation {
-	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
+	case DispositionOperation, ScheduleOperation, CancelOperation, BatchDeleteOperation, SetStateOperation, AddRuleOperation, RemoveRuleOperation:
 		return cause.Condition != "" && cause.Retry != refusal.RetryLater
-	case deferredOperation:
+	case DeferredOperation:
 		return cause.Condition == wire.ConditionNotAllowed // receive-and-delete
 	}
 	return false
@@ -60,41 +60,41 @@ func notInTransaction(operation string) refusal.Cause {
 }
 
 // dispositionInTransaction is updateDisposition in a transaction.
-func (m *manager) dispositionInTransaction(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) dispositionInTransaction(ctx context.Context, r *Request, body wire.Map) {
 	settlements, resp, ok := m.settlementsOf(r, body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
 	m.conn.Lock()
-	t, cause := m.transactions.Find(r.transaction)
+	t, cause := m.transactions.Find(r.Transaction)
 	if cause.Condition == "" {
-		cause = t.Settle(r.at, settlements)
+		cause = t.Settle(r.At, settlements)
 	}
 	if cause.Condition == "" {
-		t.Check(ctx, r.at, locksOf(settlements), func(ctx context.Context, codes []fsm.Code) {
-			resp := responseFor(refusal.Worst(codes))
-			resp.Cause = t.Refused(codes, r.path)
-			r.respond(ctx, resp)
+		t.Check(ctx, r.At, locksOf(settlements), func(ctx context.Context, codes []fsm.Code) {
+			resp := ResponseFor(refusal.Worst(codes))
+			resp.Cause = t.Refused(codes, r.Path)
+			r.Respond(ctx, resp)
 		})
 	}
 	m.conn.Unlock()
 	if cause.Condition != "" {
-		r.respond(ctx, enlistedResponse(cause))
+		r.Respond(ctx, enlistedResponse(cause))
 	}
 }
 
 // enlistedResponse returns the response to a request that was enlisted or refused.
-func enlistedResponse(cause refusal.Cause) response {
+func enlistedResponse(cause refusal.Cause) Response {
 	switch cause.Condition {
 	case "":
 		return success(nil)
 	case wire.ConditionResourceLimitExceeded:
-		return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusForbidden}}
+		return Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusForbidden}}
 	case wire.ConditionMessageLockLost:
-		return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusGone}}
+		return Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusGone}}
 	}
-	return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}
+	return Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}
 }
 
 // locksOf returns the locks of settlements.
@@ -111,22 +111,22 @@ func locksOf(settlements []fsm.Settlement) []fsm.LockID {
 
 // prepare counts an operation of an open transaction that is enlisted later, or answers why it cannot be and returns nil. It
 // ends with prepared.
-func (m *manager) prepare(ctx context.Context, r *managed) *transaction.Transaction {
+func (m *Manager) prepare(ctx context.Context, r *Request) *transaction.Transaction {
 	m.conn.Lock()
-	t, cause := m.transactions.Find(r.transaction)
+	t, cause := m.transactions.Find(r.Transaction)
 	if cause.Condition == "" {
 		cause = t.Prepare()
 	}
 	m.conn.Unlock()
 	if cause.Condition != "" {
-		r.respond(ctx, enlistedResponse(cause))
+		r.Respond(ctx, enlistedResponse(cause))
 		return nil
 	}
 	return t
 }
 
 // prepared enlists a prepared operation unless the broker has refused it, answers it, and then resumes a discharge.
-func (m *manager) prepared(ctx context.Context, t *transaction.Transaction, r *managed, refused response, enlist func() refusal.Cause, answer wire.Map) {
+func (m *Manager) prepared(ctx context.Context, t *transaction.Transaction, r *Request, refused Response, enlist func() refusal.Cause, answer wire.Map) {
 	m.conn.Lock()
 	cause := refused.Cause
 	switch {
@@ -141,7 +141,7 @@ func (m *manager) prepared(ctx context.Context, t *transaction.Transaction, r *m
 	if cause.Condition == "" {
 		refused = success(answer)
 	}
-	r.respond(ctx, refused)
+	r.Respond(ctx, refused)
 	m.conn.Lock()
 	defer m.conn.Unlock()
 	t.Prepared()
@@ -149,10 +149,10 @@ func (m *manager) prepared(ctx context.Context, t *transaction.Transaction, r *m
 
 // scheduleInTransaction is scheduleMessage in a transaction. The numbers are reserved at the broker, so they are those
 // that the messages have after the commit; a rollback leaves a gap.
-func (m *manager) scheduleInTransaction(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) scheduleInTransaction(ctx context.Context, r *Request, body wire.Map) {
 	messages, resp, ok := m.scheduledMessages(r, body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
 	t := m.prepare(ctx, r)
@@ -161,43 +161,43 @@ func (m *manager) scheduleInTransaction(ctx context.Context, r *managed, body wi
 	}
 	reserved := func(code fsm.Code, numbers []fsm.SequenceNumber) {
 		defer m.conn.Recovered(ctx)
-		refused := responseFor(code)
-		refused.Reply = refused.WithEntity(r.nodeURL)
+		refused := ResponseFor(code)
+		refused.Reply = refused.WithEntity(r.NodeURL)
 		answer := make([]int64, len(messages))
 		for i := range numbers {
 			messages[i].Reserved, answer[i] = numbers[i], int64(numbers[i])
 		}
-		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.Send(r.at, nil, messages) },
+		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.Send(r.At, nil, messages) },
 			wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: answer}}})
 	}
 	if len(messages) > transaction.SendsMax { // too many: enlisting refuses them
 		reserved(fsm.OK, nil)
 		return
 	}
-	m.broker.Reserve(r.at, messages, reserved)
+	m.broker.Reserve(r.At, messages, reserved)
 }
 
 // cancelInTransaction is cancelScheduled in a transaction.
-func (m *manager) cancelInTransaction(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) cancelInTransaction(ctx context.Context, r *Request, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
 	m.conn.Lock()
-	t, cause := m.transactions.Find(r.transaction)
+	t, cause := m.transactions.Find(r.Transaction)
 	if cause.Condition == "" {
-		cause = t.Cancel(r.at, numbers)
+		cause = t.Cancel(r.At, numbers)
 	}
 	m.conn.Unlock()
-	r.respond(ctx, enlistedResponse(cause))
+	r.Respond(ctx, enlistedResponse(cause))
 }
 
 // setStateInTransaction is setSessionState in a transaction.
-func (m *manager) setStateInTransaction(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) setStateInTransaction(ctx context.Context, r *Request, body wire.Map) {
 	held, state, resp, ok := m.stateToSet(r, body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
 	t := m.prepare(ctx, r)
@@ -208,11 +208,11 @@ func (m *manager) setStateInTransaction(ctx context.Context, r *managed, body wi
 		defer m.conn.Recovered(ctx)
 		ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 		defer cancel()
-		refused := response{}
+		refused := Response{}
 		_, err := held.Held(ctx) // of other failures the commit decides
 		if code := refusal.CodeOf(err); err != nil && (code == fsm.SessionLockLost || code == fsm.EntityNotFound) {
-			refused = responseFor(code)
+			refused = ResponseFor(code)
 		}
-		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.SetState(r.at, held.StateChange(state)) }, nil)
+		m.prepared(ctx, t, r, refused, func() refusal.Cause { return t.SetState(r.At, held.StateChange(state)) }, nil)
 	}()
 }

@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -13,33 +13,33 @@ import (
 
 // Limits of one request to the management node.
 const (
-	peekMessagesMax  = 250     // messages of one peek
-	peekBytesMax     = 1 << 20 // payloads of one peek
-	tokensMax        = 4096    // lock tokens or sequence numbers of one request
-	fetchAtOnceMax   = 64      // deferred messages requested from the broker at a time
-	purgeMessagesMax = 4000    // messages of one batch delete: the maximum of the cloud
-	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
+	PeekMessagesMax  = 250     // messages of one peek
+	PeekBytesMax     = 1 << 20 // payloads of one peek
+	TokensMax        = 4096    // lock tokens or sequence numbers of one request
+	FetchAtOnceMax   = 64      // deferred messages requested from the broker at a time
+	PurgeMessagesMax = 4000    // messages of one batch delete: the maximum of the cloud
+	FetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
 	rulesAtOnceMax   = 100     // rules requested from the broker at a time
 	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are requested
-	peekWithin       = 60 * time.Second
-	ruleWithin       = 60 * time.Second // one operation on rules
+	PeekWithin       = 60 * time.Second
+	RuleWithin       = 60 * time.Second // one operation on rules
 )
 
 // Costs in units of work, besides that of a request.
 const (
-	fetchCost    = 25 // fetchAtOnceMax deferred messages: one log entry
-	itemsPerUnit = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
+	FetchCost    = 25 // fetchAtOnceMax deferred messages: one log entry
+	ItemsPerUnit = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
 )
 
 // managementConn is what a manager needs of its connection.
-type managementConn interface {
+type Conn interface {
 	// Lock locks the mutex that guards the transactions of the connection; Unlock unlocks it.
 	sync.Locker
 	// Recovered is deferred by goroutines and by functions that the broker calls. It handles a panic.
 	Recovered(ctx context.Context)
 	// HeldSession finds the session of an entity that a link of the connection holds: that of the link of a name, or
 	// the session of a name if it is named; nil if there is none. A session that is lost is found by its link only.
-	HeldSession(at fsm.EntityID, name string, named bool, link string) (held heldSession, lost bool)
+	HeldSession(at fsm.EntityID, name string, named bool, link string) (held Session, lost bool)
 	// CountSettled counts the messages that the broker has settled.
 	CountSettled(settlements []fsm.Settlement, codes []fsm.Code)
 	// HoldResponse counts bytes of responses that are being assembled; negative when they are not held any longer.
@@ -52,7 +52,7 @@ type managementConn interface {
 }
 
 // managementBroker has the methods of amqp.Broker that a manager calls; the same rules apply to them.
-type managementBroker interface {
+type Broker interface {
 	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
 	Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
 	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
@@ -72,7 +72,7 @@ type managementBroker interface {
 }
 
 // heldSession has the methods of amqp.Session that a manager calls; the same rules apply to them.
-type heldSession interface {
+type Session interface {
 	Name() string
 	Renew(done func(fsm.Code, fsm.Instant))
 	Held(ctx context.Context) (fsm.Instant, error)
@@ -83,27 +83,27 @@ type heldSession interface {
 }
 
 // managed is one request to the management node of an entity.
-type managed struct {
-	at          fsm.EntityRef   // the entity
-	path        string          // of the node
-	url         string          // of the entity, as the service names it to the client
-	nodeURL     string          // of the node, in the same form
-	linkName    string          // the link that the request is associated with; "" for none
-	transaction *transaction.ID // the transaction that it belongs to; nil for none
-	body        any             // of the amqp-value section
+type Request struct {
+	At          fsm.EntityRef   // the entity
+	Path        string          // of the node
+	URL         string          // of the entity, as the service names it to the client
+	NodeURL     string          // of the node, in the same form
+	LinkName    string          // the link that the request is associated with; "" for none
+	Transaction *transaction.ID // the transaction that it belongs to; nil for none
+	Body        any             // of the amqp-value section
 	// respond answers the request. It must be called once, without the mutex of the connection.
-	respond func(context.Context, response)
+	Respond func(context.Context, Response)
 }
 
 // manager performs the requests to the management nodes of a connection. It holds no state of its own.
-type manager struct {
-	conn         managementConn
-	broker       managementBroker
+type Manager struct {
+	conn         Conn
+	broker       Broker
 	transactions *transaction.Set
 	log          *slog.Logger
 }
 
 // newManager returns the manager of a connection. The mutex of conn guards its transactions.
-func newManager(conn managementConn, broker managementBroker, transactions *transaction.Set, log *slog.Logger) *manager {
-	return &manager{conn, broker, transactions, log}
+func New(conn Conn, broker Broker, transactions *transaction.Set, log *slog.Logger) *Manager {
+	return &Manager{conn, broker, transactions, log}
 }

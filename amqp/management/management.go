@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"context"
@@ -16,106 +16,106 @@ import (
 // manage performs one operation of an entity's management node
 // (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
 // here blocks the reader.
-func (m *manager) manage(ctx context.Context, r *managed, operation string) {
-	if cause := operationNotAllowed(operation, &r.at); cause.Condition != "" {
-		r.respond(ctx, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
+func (m *Manager) Perform(ctx context.Context, r *Request, operation string) {
+	if cause := NotAllowed(operation, &r.At); cause.Condition != "" {
+		r.Respond(ctx, Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
-	body, _ := r.body.(wire.Map)
-	if r.transaction != nil && m.manageInTransaction(ctx, r, operation, body) {
+	body, _ := r.Body.(wire.Map)
+	if r.Transaction != nil && m.manageInTransaction(ctx, r, operation, body) {
 		return
 	}
 	switch operation {
-	case renewOperation:
+	case RenewOperation:
 		m.renewLock(ctx, r, body)
-	case renewSessionOperation:
+	case RenewSessionOperation:
 		m.renewSessionLock(ctx, r, body)
-	case getStateOperation:
+	case GetStateOperation:
 		go m.getSessionState(ctx, r, body)
-	case setStateOperation:
+	case SetStateOperation:
 		go m.setSessionState(ctx, r, body)
-	case listSessionsOperation:
+	case ListSessionsOperation:
 		go m.listSessions(ctx, r, body)
-	case peekOperation:
+	case PeekOperation:
 		go m.peekMessage(ctx, r, body)
-	case dispositionOperation:
+	case DispositionOperation:
 		m.updateDisposition(ctx, r, body)
-	case deferredOperation:
+	case DeferredOperation:
 		m.receiveBySequenceNumber(ctx, r, body)
-	case scheduleOperation:
+	case ScheduleOperation:
 		m.scheduleMessage(ctx, r, body)
-	case cancelOperation:
+	case CancelOperation:
 		m.cancelScheduled(ctx, r, body)
-	case batchDeleteOperation:
+	case BatchDeleteOperation:
 		m.batchDelete(ctx, r)
-	case addRuleOperation:
+	case AddRuleOperation:
 		go m.addRule(ctx, r, body)
-	case removeRuleOperation:
+	case RemoveRuleOperation:
 		go m.removeRule(ctx, r, body)
-	case enumerateRulesOperation:
+	case EnumerateRulesOperation:
 		go m.enumerateRules(ctx, r, body)
 	default:
-		r.respond(ctx, unknownOperation(operation))
+		r.Respond(ctx, UnknownOperation(operation))
 	}
 }
 
 // lockIDs reads the lock tokens of a request. ok is false if a token does not belong to this entity, or if
 // there are none or too many: then resp is the answer.
-func (m *manager) lockIDs(r *managed, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
+func (m *Manager) lockIDs(r *Request, body wire.Map) (ids []fsm.LockID, resp Response, ok bool) {
 	tokens := valuesOf[wire.UUID](body.Get("lock-tokens"))
-	if len(tokens) == 0 || len(tokens) > tokensMax {
-		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", tokensMax), false
+	if len(tokens) == 0 || len(tokens) > TokensMax {
+		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", TokensMax), false
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
-		if ids[i], ok = m.broker.ParseLockToken(r.at, message.TokenFromUUID(token)); !ok {
-			return nil, responseFor(fsm.MessageLockLost), false
+		if ids[i], ok = m.broker.ParseLockToken(r.At, message.TokenFromUUID(token)); !ok {
+			return nil, ResponseFor(fsm.MessageLockLost), false
 		}
 	}
-	return ids, response{}, true
+	return ids, Response{}, true
 }
 
 // renewLock extends locks. The answer is an array of timestamps, not a list.
-func (m *manager) renewLock(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) renewLock(ctx context.Context, r *Request, body wire.Map) {
 	ids, resp, ok := m.lockIDs(r, body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
-	m.broker.Renew(r.at, ids, func(codes []fsm.Code, untils []fsm.Instant) {
+	m.broker.Renew(r.At, ids, func(codes []fsm.Code, untils []fsm.Instant) {
 		m.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
-			resp := responseFor(refusal.Worst(codes))
+			resp := ResponseFor(refusal.Worst(codes))
 			if resp.Condition == "" {
 				ends := make([]time.Time, len(untils))
 				for i, until := range untils {
 					ends[i] = time.UnixMilli(int64(until))
 				}
-				resp.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
+				resp.Body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
 			}
-			r.respond(ctx, resp)
+			r.Respond(ctx, resp)
 		})
 	})
 }
 
 // updateDisposition settles by lock token: always for deferred messages, for others if their link has ended.
-func (m *manager) updateDisposition(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) updateDisposition(ctx context.Context, r *Request, body wire.Map) {
 	settlements, resp, ok := m.settlementsOf(r, body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
-	m.broker.Settle(r.at, settlements, func(codes []fsm.Code) {
+	m.broker.Settle(r.At, settlements, func(codes []fsm.Code) {
 		m.conn.CountSettled(settlements, codes)
 		m.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
-			resp := responseFor(refusal.Worst(codes))
+			resp := ResponseFor(refusal.Worst(codes))
 			resp.Reply = refusal.SettleReplyOf(refusal.Worst(codes))
-			r.respond(ctx, resp)
+			r.Respond(ctx, resp)
 		})
 	})
 }
 
 // settlementsOf reads an update-disposition. ok is false if it cannot be done: then resp is the answer.
-func (m *manager) settlementsOf(r *managed, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
+func (m *Manager) settlementsOf(r *Request, body wire.Map) (settlements []fsm.Settlement, resp Response, ok bool) {
 	what, resp, ok := decideByName(body)
 	if !ok {
 		return nil, resp, false
@@ -133,7 +133,7 @@ func (m *manager) settlementsOf(r *managed, body wire.Map) (settlements []fsm.Se
 }
 
 // decideByName converts the status names of update-disposition to a settlement.
-func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
+func decideByName(body wire.Map) (what fsm.Settlement, resp Response, ok bool) {
 	switch status := body.Text("disposition-status"); status {
 	case "completed":
 		what.Verb = fsm.Complete
@@ -150,7 +150,7 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	}
 	properties, _ := body.Get("properties-to-modify").(wire.Map)
 	if cause := settlement.SetModifications(&what, properties); cause.Condition != "" {
-		return what, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}, false
+		return what, Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}, false
 	}
 	return what, resp, true
 }
@@ -159,57 +159,57 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 // peek pays for the largest, and counts it twice while it is in progress, as payloads and once more encoded. The reader
 // stops while the requests of a connection count more than it may have in progress, so a connection peeks a few
 // batches at a time, or one when memory is short.
-func largestPeek(r *managed) int {
-	body, _ := r.body.(wire.Map)
+func LargestPeek(r *Request) int {
+	body, _ := r.Body.(wire.Map)
 	count, _ := message.IntegerOf(body.Get("message-count"))
-	largest := int64(r.at.Settings.MaxMessageBytes)
-	return int(min(max(0, min(count, peekMessagesMax))*largest, peekBytesMax))
+	largest := int64(r.At.Settings.MaxMessageBytes)
+	return int(min(max(0, min(count, PeekMessagesMax))*largest, PeekBytesMax))
 }
 
 // peekMessage reads messages without locking them.
-func (m *manager) peekMessage(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) peekMessage(ctx context.Context, r *Request, body wire.Map) {
 	defer m.conn.Recovered(ctx)
 	from, ok := message.IntegerOf(body.Get("from-sequence-number"))
 	count, okCount := message.IntegerOf(body.Get("message-count"))
 	if !ok || !okCount || count < 1 {
-		r.respond(ctx, badRequest("The request needs from-sequence-number and a positive message-count."))
+		r.Respond(ctx, badRequest("The request needs from-sequence-number and a positive message-count."))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, peekWithin)
+	ctx, cancel := context.WithTimeout(ctx, PeekWithin)
 	defer cancel()
-	first, most := fsm.SequenceNumber(max(0, from)), int(min(count, peekMessagesMax))
+	first, most := fsm.SequenceNumber(max(0, from)), int(min(count, PeekMessagesMax))
 	var found []fsm.Delivery
 	var err error
 	if session, one := m.requestedSession(r, body); one {
-		found, err = m.broker.PeekSession(ctx, r.at, session, first, most, peekBytesMax)
+		found, err = m.broker.PeekSession(ctx, r.At, session, first, most, PeekBytesMax)
 	} else {
-		found, err = m.broker.Peek(ctx, r.at, first, most, peekBytesMax)
+		found, err = m.broker.Peek(ctx, r.At, first, most, PeekBytesMax)
 	}
 	if err != nil {
-		r.respond(ctx, responseFor(refusal.CodeOf(err)))
+		r.Respond(ctx, ResponseFor(refusal.CodeOf(err)))
 		return
 	}
 	messages := make([]any, 0, len(found))
 	for _, d := range found {
-		encoded, err := message.AppendDelivery(nil, r.at, d, message.DeliveryOptions{Peeked: true})
+		encoded, err := message.AppendDelivery(nil, r.At, d, message.DeliveryOptions{Peeked: true})
 		if err != nil {
-			m.log.ErrorContext(ctx, "failed to encode stored message", "path", r.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+			m.log.ErrorContext(ctx, "failed to encode stored message", "path", r.Path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
 		}
 		messages = append(messages, wire.Map{{Key: "message", Value: encoded}})
 	}
 	if len(messages) == 0 {
-		r.respond(ctx, noContent("No messages.", nil))
+		r.Respond(ctx, noContent("No messages.", nil))
 		return
 	}
-	r.respond(ctx, success(wire.Map{{Key: "messages", Value: messages}}))
+	r.Respond(ctx, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
 // deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a few at a time, so
 // that the size of an answer is limited.
 type deferredFetch struct {
-	m                *manager
-	r                *managed
+	m                *Manager
+	r                *Request
 	receiveAndDelete bool
 	fetch            func([]fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery))
 	left             []fsm.SequenceNumber
@@ -219,23 +219,23 @@ type deferredFetch struct {
 
 // sequenceNumbers reads the numbers of a request. ok is false if there are none or too many: then resp is the
 // answer.
-func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response, ok bool) {
+func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp Response, ok bool) {
 	given := valuesOf[int64](body.Get("sequence-numbers"))
-	if len(given) == 0 || len(given) > tokensMax {
-		return nil, badRequest("The request must name between 1 and %d sequence numbers. Ask for fewer at a time.", tokensMax), false
+	if len(given) == 0 || len(given) > TokensMax {
+		return nil, badRequest("The request must name between 1 and %d sequence numbers. Ask for fewer at a time.", TokensMax), false
 	}
 	numbers = make([]fsm.SequenceNumber, len(given))
 	for i, n := range given {
 		numbers[i] = fsm.SequenceNumber(max(0, n)) // no message has number 0
 	}
-	return numbers, response{}, true
+	return numbers, Response{}, true
 }
 
 // receiveBySequenceNumber locks deferred messages, or receives and deletes them.
-func (m *manager) receiveBySequenceNumber(ctx context.Context, r *managed, body wire.Map) {
+func (m *Manager) receiveBySequenceNumber(ctx context.Context, r *Request, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		r.respond(ctx, resp)
+		r.Respond(ctx, resp)
 		return
 	}
 	seen := make(map[fsm.SequenceNumber]bool, len(numbers))
@@ -248,12 +248,12 @@ func (m *manager) receiveBySequenceNumber(ctx context.Context, r *managed, body 
 	mode, given := message.IntegerOf(body.Get("receiver-settle-mode"))
 	f.receiveAndDelete = given && mode == 0
 	f.fetch = func(some []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-		m.broker.Fetch(r.at, some, receiveAndDelete, done)
+		m.broker.Fetch(r.At, some, receiveAndDelete, done)
 	}
-	if r.at.Settings.RequiresSession && r.at.Sub == fsm.MainQueue {
+	if r.At.Settings.RequiresSession && r.At.Sub == fsm.MainQueue {
 		held, resp, ok := m.heldSession(r, body)
 		if !ok {
-			r.respond(ctx, resp)
+			r.Respond(ctx, resp)
 			return
 		}
 		f.fetch = held.Fetch
@@ -263,11 +263,11 @@ func (m *manager) receiveBySequenceNumber(ctx context.Context, r *managed, body 
 
 // next requests the next few messages, or answers.
 func (f *deferredFetch) next(ctx context.Context) {
-	if len(f.left) == 0 || f.bytes >= fetchBytesMax {
+	if len(f.left) == 0 || f.bytes >= FetchBytesMax {
 		f.finish(ctx, fsm.OK)
 		return
 	}
-	some := f.left[:min(len(f.left), fetchAtOnceMax)]
+	some := f.left[:min(len(f.left), FetchAtOnceMax)]
 	f.left = f.left[len(some):]
 	f.fetch(some, f.receiveAndDelete, func(code fsm.Code, found []fsm.Delivery) {
 		if code != fsm.OK && code != fsm.MessageNotFound {
@@ -294,12 +294,12 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	var options message.DeliveryOptions
 	var token fsm.LockToken
 	if !f.receiveAndDelete {
-		token = f.m.broker.LockToken(f.r.at, d.Lock)
+		token = f.m.broker.LockToken(f.r.At, d.Lock)
 		options.LockToken = &token
 	}
-	encoded, err := message.AppendDelivery(nil, f.r.at, d, options)
+	encoded, err := message.AppendDelivery(nil, f.r.At, d, options)
 	if err != nil {
-		f.m.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+		f.m.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.Path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return
 	}
 	entry := wire.Map{{Key: "message", Value: encoded}}
@@ -319,10 +319,10 @@ func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 		if code == fsm.OK {
 			code = fsm.MessageNotFound
 		}
-		f.r.respond(ctx, responseFor(code))
+		f.r.Respond(ctx, ResponseFor(code))
 		return
 	}
-	f.r.respond(ctx, success(wire.Map{{Key: "messages", Value: f.messages}}))
+	f.r.Respond(ctx, success(wire.Map{{Key: "messages", Value: f.messages}}))
 }
 
 // valuesOf reads an array or a list of one type; it returns nil for any other value.
@@ -350,19 +350,19 @@ func valuesOf[T any](v any) []T {
 }
 
 // workOf returns the units of work that an operation costs, besides those of a request and without its response.
-func workOf(operation string, request any) int {
+func WorkOf(operation string, request any) int {
 	body, _ := request.(wire.Map)
 	switch operation {
-	case renewOperation, dispositionOperation:
-		return countOf(body.Get("lock-tokens")) / itemsPerUnit
-	case cancelOperation:
-		return countOf(body.Get("sequence-numbers")) / itemsPerUnit
-	case batchDeleteOperation:
-		most, _ := message.IntegerOf(body.Get(messageCountKey))
-		return int(max(0, min(most, purgeMessagesMax))) / itemsPerUnit
-	case deferredOperation:
-		fetches := (countOf(body.Get("sequence-numbers")) + fetchAtOnceMax - 1) / fetchAtOnceMax
-		return fetches * fetchCost
+	case RenewOperation, DispositionOperation:
+		return countOf(body.Get("lock-tokens")) / ItemsPerUnit
+	case CancelOperation:
+		return countOf(body.Get("sequence-numbers")) / ItemsPerUnit
+	case BatchDeleteOperation:
+		most, _ := message.IntegerOf(body.Get(MessageCountKey))
+		return int(max(0, min(most, PurgeMessagesMax))) / ItemsPerUnit
+	case DeferredOperation:
+		fetches := (countOf(body.Get("sequence-numbers")) + FetchAtOnceMax - 1) / FetchAtOnceMax
+		return fetches * FetchCost
 	}
 	return 0
 }
@@ -374,11 +374,11 @@ func countOf(v any) int {
 	}
 	switch values := v.(type) {
 	case []wire.UUID:
-		return min(len(values), tokensMax)
+		return min(len(values), TokensMax)
 	case []int64:
-		return min(len(values), tokensMax)
+		return min(len(values), TokensMax)
 	case []any:
-		return min(len(values), tokensMax)
+		return min(len(values), TokensMax)
 	}
 	return 1
 }

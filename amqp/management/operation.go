@@ -1,4 +1,4 @@
-package amqp
+package management
 
 import (
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -7,32 +7,32 @@ import (
 )
 
 // holdsTransfers reports whether at is the sub-queue of a topic that holds messages to receive.
-func holdsTransfers(at *fsm.EntityRef) bool {
+func HoldsTransfers(at *fsm.EntityRef) bool {
 	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
 }
 
 // Operations of the management node (docs/service-bus-protocol.md#management-operations).
 const (
-	renewOperation          = "com.microsoft:renew-lock"
-	peekOperation           = "com.microsoft:peek-message"
-	dispositionOperation    = "com.microsoft:update-disposition"
-	deferredOperation       = "com.microsoft:receive-by-sequence-number"
-	scheduleOperation       = "com.microsoft:schedule-message"
-	cancelOperation         = "com.microsoft:cancel-scheduled-message"
-	batchDeleteOperation    = "com.microsoft:batch-delete-messages"
-	renewSessionOperation   = "com.microsoft:renew-session-lock"
-	getStateOperation       = "com.microsoft:get-session-state"
-	setStateOperation       = "com.microsoft:set-session-state"
-	listSessionsOperation   = "com.microsoft:get-message-sessions"
-	addRuleOperation        = "com.microsoft:add-rule"
-	removeRuleOperation     = "com.microsoft:remove-rule"
-	enumerateRulesOperation = "com.microsoft:enumerate-rules"
+	RenewOperation          = "com.microsoft:renew-lock"
+	PeekOperation           = "com.microsoft:peek-message"
+	DispositionOperation    = "com.microsoft:update-disposition"
+	DeferredOperation       = "com.microsoft:receive-by-sequence-number"
+	ScheduleOperation       = "com.microsoft:schedule-message"
+	CancelOperation         = "com.microsoft:cancel-scheduled-message"
+	BatchDeleteOperation    = "com.microsoft:batch-delete-messages"
+	RenewSessionOperation   = "com.microsoft:renew-session-lock"
+	GetStateOperation       = "com.microsoft:get-session-state"
+	SetStateOperation       = "com.microsoft:set-session-state"
+	ListSessionsOperation   = "com.microsoft:get-message-sessions"
+	AddRuleOperation        = "com.microsoft:add-rule"
+	RemoveRuleOperation     = "com.microsoft:remove-rule"
+	EnumerateRulesOperation = "com.microsoft:enumerate-rules"
 )
 
 // rightFor returns the right that an operation needs: Send for scheduling and cancelling, Listen for all
 // others, including those on rules (docs/service-bus-protocol.md#rights).
-func rightFor(operation string) fsm.Rights {
-	if operation == scheduleOperation || operation == cancelOperation {
+func RightFor(operation string) fsm.Rights {
+	if operation == ScheduleOperation || operation == CancelOperation {
 		return fsm.Send
 	}
 	return fsm.Listen
@@ -40,22 +40,22 @@ func rightFor(operation string) fsm.Rights {
 
 // operationNotAllowed returns the reason why an entity does not allow an operation; the zero refusal if it
 // does, or if the operation is unknown.
-func operationNotAllowed(operation string, at *fsm.EntityRef) refusal.Cause {
+func NotAllowed(operation string, at *fsm.EntityRef) refusal.Cause {
 	switch operation {
-	case scheduleOperation, cancelOperation:
+	case ScheduleOperation, CancelOperation:
 		if at.Kind == fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
 			return refusal.New(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
 		}
-	case addRuleOperation, removeRuleOperation, enumerateRulesOperation:
+	case AddRuleOperation, RemoveRuleOperation, EnumerateRulesOperation:
 		if at.Kind != fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
 			return refusal.New(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
 		}
-	case renewSessionOperation, getStateOperation, setStateOperation, listSessionsOperation:
+	case RenewSessionOperation, GetStateOperation, SetStateOperation, ListSessionsOperation:
 		if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 			return noSessions(at)
 		}
-	case renewOperation, peekOperation, dispositionOperation, deferredOperation, batchDeleteOperation:
-		if at.Kind == fsm.TopicEntity && !holdsTransfers(at) {
+	case RenewOperation, PeekOperation, DispositionOperation, DeferredOperation, BatchDeleteOperation:
+		if at.Kind == fsm.TopicEntity && !HoldsTransfers(at) {
 			return refusal.New(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
 		}
 	}

@@ -1,0 +1,79 @@
+package management
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/amqp/rule"
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Results of the broker for rules become status, condition and text.
+func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
+	t.Parallel()
+	r := &Request{URL: "sb://h/t/Subscriptions/s"}
+	for _, c := range []struct {
+		err       error
+		status    int32
+		condition wire.Symbol
+		text      string
+		gone      bool
+	}{
+		{nil, 200, "", "OK", false},
+		{fsm.RuleNotFound, 404, wire.ConditionNotFound, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' could not be found.", false},
+		{fsm.RuleExists, 409, wire.ConditionEntityAlreadyExists, "The messaging entity 'sb://h/t/Subscriptions/s/Rules/r' already exists.", false},
+		{fsm.EntityNotFound, 404, wire.ConditionNotFound, "could not be found", true},
+		{fsm.QuotaExceeded, 403, wire.ConditionResourceLimitExceeded, "as many rules as it may have", false},
+		{fsm.ServerBusy, 503, wire.ConditionServerBusy, "", false},
+		{fsm.Timeout, 408, wire.ConditionTimeout, "", false},
+		{context.DeadlineExceeded, 503, wire.ConditionServerBusy, "", false},
+	} {
+		err := c.err
+		if err != nil {
+			err = fmt.Errorf("put rule: %w", err)
+		}
+		resp := ruleResponse(r, "r", err)
+		if resp.Status != c.status || resp.Condition != c.condition || resp.EntityGone != c.gone || !strings.Contains(resp.Text, c.text) {
+			t.Errorf("%v: %+v", c.err, resp)
+		}
+	}
+}
+
+// many is a broker with as many rules as requested.
+type many struct {
+	Broker
+	rule  fsm.Rule
+	asked []int
+}
+
+func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm.Rule, error) {
+	m.asked = append(m.asked, most)
+	return slices.Repeat([]fsm.Rule{m.rule}, most), nil
+}
+
+// An answer is limited regardless of the request, and a page of .NET fits with rules of any size.
+func TestRulesAreBounded(t *testing.T) {
+	t.Parallel()
+	longest := fsm.Rule{Name: strings.Repeat("n", 50), Action: fsm.SQLText{Text: strings.Repeat("😀", filter.TextCharactersMax)}}
+	longest.Filter.Kind = fsm.CorrelationFilter
+	for i := range filter.ConditionsMax {
+		longest.Filter.Conditions = append(longest.Filter.Conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprintf("%03d", i), Scope: filter.User}, Value: filter.Text(strings.Repeat("v", filter.CorrelationBytesMax/filter.ConditionsMax-3))})
+	}
+	if n := len(rule.Encode(&longest)); n*rulesAtOnceMax > rulesBytesMax {
+		t.Errorf("%d rules of %d bytes do not fit into %d", rulesAtOnceMax, n, rulesBytesMax)
+	}
+	h := &many{rule: longest}
+	m := New(nil, h, nil, nil)
+	rules, resp := m.listRules(t.Context(), &Request{}, 1<<31-1, 0)
+	if resp.Condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
+		t.Errorf("%d rules, %+v", len(rules), resp)
+	}
+	if slices.Max(h.asked) > rulesAtOnceMax {
+		t.Errorf("asked for %v", h.asked)
+	}
+}
