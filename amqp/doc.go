@@ -1,9 +1,9 @@
 // Package amqp is the gateway: it speaks AMQP 1.0 with clients, exactly as the standard defines it and
 // with the conventions of the Service Bus client libraries. cmd/peeklock opens its Server on a listener and
 // passes it a Broker, which routes requests to leaders, and an Authorizer for credentials. The package knows
-// nothing of logs, leaders or members. The stored form of messages is in amqp/message, browsing and consumers with selectors in amqp/receiver, transactions in amqp/transaction, the reasons of refusals in amqp/refusal,
-// rules on the wire in amqp/rule, the codec in amqp/wire, the limit of connections in amqp/connlimit, the memory budget in
-// amqp/budget, the limit of work in amqp/work.
+// nothing of logs, leaders or members. Its sub-packages know no connections: amqp/management performs the requests to
+// management nodes, amqp/transaction collects and commits transactions, amqp/receiver browses and selects.
+// ARCHITECTURE.md lists them all.
 //
 //	client ── frames ──► reader ── parse ──► Broker.Send, Settle, Receiver.Lock ...
 //	                        │ mu                          │

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// manage performs one operation of an entity's management node
+// Perform performs one operation of an entity's management node
 // (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
 // here blocks the reader.
 func (m *Manager) Perform(ctx context.Context, r *Request, operation string) {
@@ -155,7 +155,7 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp Response, ok bool) {
 	return what, resp, true
 }
 
-// largestPeek returns the bytes of the largest response to a peek. The size of the response is not known in advance: the
+// LargestPeek returns the bytes of the largest response to a peek. The size of the response is not known in advance: the
 // peek pays for the largest, and counts it twice while it is in progress, as payloads and once more encoded. The reader
 // stops while the requests of a connection count more than it may have in progress, so a connection peeks a few
 // batches at a time, or one when memory is short.
@@ -349,7 +349,7 @@ func valuesOf[T any](v any) []T {
 	return nil
 }
 
-// workOf returns the units of work that an operation costs, besides those of a request and without its response.
+// WorkOf returns the units of work that an operation costs, besides those of a request and without its response.
 func WorkOf(operation string, request any) int {
 	body, _ := request.(wire.Map)
 	switch operation {

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of one request to the management node.
+// Limits of one request to the management node. A request above a limit is refused or gets a shorter answer.
 const (
 	PeekMessagesMax  = 250     // messages of one peek
 	PeekBytesMax     = 1 << 20 // payloads of one peek
@@ -21,17 +21,17 @@ const (
 	FetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
 	rulesAtOnceMax   = 100     // rules requested from the broker at a time
 	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are requested
-	PeekWithin       = 60 * time.Second
+	PeekWithin       = 60 * time.Second // one peek
 	RuleWithin       = 60 * time.Second // one operation on rules
 )
 
-// Costs in units of work, besides that of a request.
+// Costs in units of work, in addition to that of a request.
 const (
-	FetchCost    = 25 // fetchAtOnceMax deferred messages: one log entry
+	FetchCost    = 25 // FetchAtOnceMax deferred messages: one log entry
 	ItemsPerUnit = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
 )
 
-// managementConn is what a manager needs of its connection.
+// Conn is what a Manager needs of its connection. Its methods may be called concurrently.
 type Conn interface {
 	// Lock locks the mutex that guards the transactions of the connection; Unlock unlocks it.
 	sync.Locker
@@ -51,7 +51,7 @@ type Conn interface {
 	BusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause
 }
 
-// managementBroker has the methods of amqp.Broker that a manager calls; the same rules apply to them.
+// Broker has the methods of amqp.Broker that a Manager calls; the same rules apply to them.
 type Broker interface {
 	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
 	Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
@@ -71,7 +71,7 @@ type Broker interface {
 	ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.LockID, bool)
 }
 
-// heldSession has the methods of amqp.Session that a manager calls; the same rules apply to them.
+// Session has the methods of amqp.Session that a Manager calls; the same rules apply to them.
 type Session interface {
 	Name() string
 	Renew(done func(fsm.Code, fsm.Instant))
@@ -82,7 +82,7 @@ type Session interface {
 	Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 }
 
-// managed is one request to the management node of an entity.
+// Request is one request to the management node of an entity. It does not change while Manager.Perform handles it.
 type Request struct {
 	At          fsm.EntityRef   // the entity
 	Path        string          // of the node
@@ -91,11 +91,11 @@ type Request struct {
 	LinkName    string          // the link that the request is associated with; "" for none
 	Transaction *transaction.ID // the transaction that it belongs to; nil for none
 	Body        any             // of the amqp-value section
-	// respond answers the request. It must be called once, without the mutex of the connection.
+	// Respond answers the request. It must be called once, without the mutex of the connection.
 	Respond func(context.Context, Response)
 }
 
-// manager performs the requests to the management nodes of a connection. It holds no state of its own.
+// Manager performs the requests to the management nodes of a connection. It holds no state of its own.
 type Manager struct {
 	conn         Conn
 	broker       Broker
@@ -103,7 +103,7 @@ type Manager struct {
 	log          *slog.Logger
 }
 
-// newManager returns the manager of a connection. The mutex of conn guards its transactions.
+// New returns the Manager of a connection. The mutex of conn guards transactions.
 func New(conn Conn, broker Broker, transactions *transaction.Set, log *slog.Logger) *Manager {
 	return &Manager{conn, broker, transactions, log}
 }

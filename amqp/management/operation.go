@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// holdsTransfers reports whether at is the sub-queue of a topic that holds messages to receive.
+// HoldsTransfers reports whether at is the sub-queue of a topic that holds messages to receive.
 func HoldsTransfers(at *fsm.EntityRef) bool {
 	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
 }
@@ -29,7 +29,7 @@ const (
 	EnumerateRulesOperation = "com.microsoft:enumerate-rules"
 )
 
-// rightFor returns the right that an operation needs: Send for scheduling and cancelling, Listen for all
+// RightFor returns the right that an operation needs: Send for scheduling and cancelling, Listen for all
 // others, including those on rules (docs/service-bus-protocol.md#rights).
 func RightFor(operation string) fsm.Rights {
 	if operation == ScheduleOperation || operation == CancelOperation {
@@ -38,8 +38,8 @@ func RightFor(operation string) fsm.Rights {
 	return fsm.Listen
 }
 
-// operationNotAllowed returns the reason why an entity does not allow an operation; the zero refusal if it
-// does, or if the operation is unknown.
+// NotAllowed returns the reason why an entity does not allow an operation; the zero Cause if it does,
+// or if the operation is unknown.
 func NotAllowed(operation string, at *fsm.EntityRef) refusal.Cause {
 	switch operation {
 	case ScheduleOperation, CancelOperation:

@@ -9,14 +9,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// response is the response of a node to one request.
+// Response is the response of a node to one request.
 type Response struct {
 	refusal.Reply // its condition is empty on success
-	Body          wire.Map
-	EntityGone    bool // the entity no longer exists
+	Body          wire.Map // nil for an empty one
+	EntityGone    bool     // the entity no longer exists
 }
 
-// responseFor returns the response for a code.
+// ResponseFor returns the response for a code.
 func ResponseFor(code fsm.Code) Response {
 	return Response{Reply: refusal.ReplyOf(code), EntityGone: code == fsm.EntityNotFound}
 }
@@ -35,6 +35,7 @@ func badRequest(format string, args ...any) Response {
 	return Response{Reply: refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, format, args...), Status: http.StatusBadRequest}}
 }
 
+// UnknownOperation returns the response to an operation that no node has.
 func UnknownOperation(operation string) Response {
 	resp := ResponseFor(fsm.NotImplemented)
 	resp.Text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)

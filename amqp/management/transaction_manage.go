@@ -43,7 +43,7 @@ func (m *Manager) manageInTransaction(ctx context.Context, r *Request, operation
 	return true
 }
 
-// causesRollback reports whether a refused operation makes its transaction rollback-only: the operation would
+// CausesRollback reports whether a refused operation makes its transaction rollback-only: the operation would
 // have changed something, and a retry is pointless.
 func CausesRollback(operation string, cause refusal.Cause) bool {
 	switch operation {
