@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/admin/atom"
+	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -293,7 +294,7 @@ func (s *serviceAPI) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _
 
 // atomOrigin returns the address by which the client reaches this member.
 func atomOrigin(r *http.Request) atom.Origin {
-	return atom.Origin{Secure: isSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
+	return atom.Origin{Secure: connection.IsSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
 }
 
 // entityOrigin is atomOrigin for a document about entities. The tier of the namespace matters for partitioned ones.

@@ -17,8 +17,7 @@ import (
 // and 128 KiB of body each, 128 requests in flight.
 const (
 	connectionsMax   = 512
-	requestsMax      = 128 // in flight; further ones are refused with ServerBusy
-	headerBytesMax   = 16 * 1024
+	requestsMax      = 128        // in flight; further ones are refused with ServerBusy
 	bodyBytesMax     = 128 * 1024 // the largest rule is 64 KiB without the JSON
 	headerWaitMax    = 5 * time.Second
 	requestReadMax   = 10 * time.Second

@@ -9,7 +9,7 @@
 //
 // The APIs are types over a small core, which has what they share: access, limits, the audit log and the answers.
 //
-//	core.go slot.go listener.go guard.go          the core: configuration, limits, credentials
+//	core.go slot.go guard.go                      the core: configuration, limits, credentials
 //	admit.go context.go audit.go                  access to a namespace; the audit log
 //	problem.go dialect.go body.go name.go         answers, errors and parameters of both APIs
 //	routes.go entity.go rule.go session.go        controlAPI
@@ -20,7 +20,7 @@
 //
 // cmd/peeklock opens a [Server]. The package knows the cluster only through [Control], and credentials only through
 // [Authority]; it maps each fsm.Code in an error to an HTTP status by one table (problem.go). Package admin/entity has the
-// model of entities, admin/atom the documents of the service's API.
+// model of entities, admin/atom the documents of the service's API, admin/connection the connections of a listener.
 //
 // Invariants:
 //

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -14,11 +15,11 @@ const emulatorFlag = ";UseDevelopmentEmulator=true"
 // endpoint returns the first part of connection strings to a namespace, "" if no known host selects it. Its
 // host is that of the request, because every port of a member except Config.Local speaks AMQP too.
 func (s *core) endpoint(r *http.Request, namespace fsm.Namespace) string {
-	host, secure := r.Host, isSecure(r)
+	host, secure := r.Host, connection.IsSecure(r)
 	if name, port, err := net.SplitHostPort(host); err == nil && port == s.config.ControlPort && s.config.ClientPort != "" {
 		host = net.JoinHostPort(name, s.config.ClientPort)
 	}
-	if isLocal(r) {
+	if connection.IsLocal(r) {
 		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
 	}
 	if host != "" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -42,7 +43,7 @@ func (s *core) sameSite(next http.Handler) http.Handler {
 func (s *core) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests := s.requests
-		if isLocal(r) {
+		if connection.IsLocal(r) {
 			requests = s.localRequests
 		}
 		held, ok := acquireSlot(requests)
@@ -94,7 +95,7 @@ func (s *core) authenticate(r *http.Request, kind, token string, targets []auth.
 // trustedCaller returns the name of a caller that needs no key for the audit log, "" for all others.
 func (s *core) trustedCaller(r *http.Request) string {
 	switch {
-	case isLocal(r):
+	case connection.IsLocal(r):
 		return socketName
 	case s.config.TrustLoopback && fromLoopback(r):
 		return loopbackName
@@ -109,7 +110,7 @@ func (s *core) trustedCaller(r *http.Request) string {
 // 127.0.0.1 would be "same origin" to a browser and could read the answers.
 func fromLoopback(r *http.Request) bool {
 	remote, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !net.ParseIP(remote).IsLoopback() || originOf(r).proxied {
+	if err != nil || !net.ParseIP(remote).IsLoopback() || connection.IsProxied(r) {
 		return false
 	}
 	host := r.Host

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/dataplane"
 )
 
@@ -41,14 +42,14 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		ReadTimeout:       requestReadMax,
 		WriteTimeout:      responseWriteMax,
 		IdleTimeout:       idleMax,
-		MaxHeaderBytes:    headerBytesMax,
+		MaxHeaderBytes:    connection.HeaderBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
-		ConnContext:       withOrigin,
-		ConnState:         connState,
+		ConnContext:       connection.WithOrigin,
+		ConnState:         connection.State,
 	}
-	s.accept(context.WithoutCancel(ctx), limitListener(c.Listener, connectionsMax, false))
+	s.accept(context.WithoutCancel(ctx), connection.Limit(c.Listener, connectionsMax, false))
 	if c.Local.Listener != nil {
-		s.accept(context.WithoutCancel(ctx), limitListener(c.Local.Listener, connectionsMax, true))
+		s.accept(context.WithoutCancel(ctx), connection.Limit(c.Local.Listener, connectionsMax, true))
 	}
 	return s, nil
 }

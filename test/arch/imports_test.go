@@ -87,7 +87,8 @@ func packageImports() map[string][]string {
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
 		"admin/dataplane":    {"fsm", "amqp/message", "amqp/wire", "admin/auth", "admin/atom"},
-		"admin":              {"fsm", "amqp/connlimit", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api"},
+		"admin":              {"fsm", "admin/connection", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api"},
+		"admin/connection":   {"amqp/connlimit"},
 		"admin/api":          {"admin/entity", "fsm", "topology"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin/entity"},
 

@@ -1,4 +1,4 @@
-package admin
+package connection
 
 import (
 	"context"
@@ -15,15 +15,16 @@ type tlsState interface{ ConnectionState() tls.ConnectionState }
 // origin describes the connection of a request.
 type origin struct {
 	tls     tlsState // nil: not a TLS connection of cmd/listen
-	local   bool     // through Config.Local
+	local   bool     // through a listener of operators
 	proxied bool     // the address of the peer comes from a PROXY header
 	header  *rawHeader
 }
 
 type originKey struct{}
 
-// withOrigin stores the origin of a connection in the context of its requests: net/http itself knows only its own TLS.
-func withOrigin(ctx context.Context, conn net.Conn) context.Context {
+// WithOrigin is http.Server.ConnContext: it stores the origin of a connection in the context of its requests. net/http itself
+// knows only its own TLS.
+func WithOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
 	if c, ok := conn.(*limitedConn); ok {
 		conn, o.local, o.header = c.Conn, c.listener.local, &c.header
@@ -40,11 +41,11 @@ func originOf(r *http.Request) origin {
 	return o
 }
 
-// isLocal reports whether a request came through Config.Local.
-func isLocal(r *http.Request) bool { return originOf(r).local }
+// IsLocal reports whether a request came through a listener of operators.
+func IsLocal(r *http.Request) bool { return originOf(r).local }
 
-// isSecure reports whether a request came over TLS.
-func isSecure(r *http.Request) bool {
+// IsSecure reports whether a request came over TLS.
+func IsSecure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
 	}
@@ -52,10 +53,17 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limitListener limits the open connections of the listener to n; see connlimit for the one that is closed when there
+// IsProxied reports whether the address of the peer of a request comes from a PROXY header.
+func IsProxied(r *http.Request) bool { return originOf(r).proxied }
+
+// Spelling returns a function that returns the name of a header as the client wrote it, or in its canonical form if that is
+// not known. It may be called while the request is served.
+func Spelling(r *http.Request) func(canonical string) string { return originOf(r).header.spelling }
+
+// Limit limits the open connections of the listener to n; see connlimit for the one that is closed when there
 // is one more. Those that serve a request are closed last. local marks the requests of its connections as those of
 // operators.
-func limitListener(l net.Listener, n int, local bool) *limitedListener {
+func Limit(l net.Listener, n int, local bool) net.Listener {
 	return &limitedListener{Listener: l, local: local, limiter: connlimit.New(n, 0)}
 }
 
@@ -96,8 +104,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// connState is http.Server.ConnState: it records which connections serve a request.
-func connState(conn net.Conn, state http.ConnState) {
+// State is http.Server.ConnState: it records which connections serve a request.
+func State(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*limitedConn); ok {
 		c.counted.SetActive(state == http.StateActive)
 		if state == http.StateIdle {
