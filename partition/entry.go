@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/partition/entrysum"
 )
 
 // The data of a raft log entry:
@@ -42,9 +43,9 @@ func (h *entryHead) fields(x *fields.Codec) {
 	fields.Fixed64(x, &h.batch)
 }
 
-// encodeEntry encodes the data of an entry.
+// encodeEntry encodes the data of an entry. A checksum can be appended without a copy.
 func encodeEntry(times fsm.Times, batch uint64, commands [][]byte) []byte {
-	size := 1 + 4*binary.MaxVarintLen64
+	size := 1 + 4*binary.MaxVarintLen64 + entrysum.Bytes
 	for _, c := range commands {
 		size += binary.MaxVarintLen32 + len(c)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/entrysum"
 )
 
 // The limits of proposing.
@@ -381,7 +382,9 @@ func (b *batch) add(command []byte, it item) {
 func (p *proposer) propose(b *batch) {
 	data := encodeEntry(b.times, b.id, b.commands)
 	b.commands = nil
-	f := p.g.instance.Load().raft.Apply(data, 0)
+	n := len(data)
+	summed := entrysum.Append(data, data)
+	f := p.g.instance.Load().raft.ApplyLog(raft.Log{Data: summed[:n:n], Extensions: summed[n:]}, 0)
 	p.mu.Lock()
 	b.future, b.takenAt = f, time.Now()
 	p.mu.Unlock()

@@ -41,7 +41,12 @@ type Entry struct {
 	AppendedAt int64 // Unix nanoseconds, 0 when not known
 	Data       []byte
 	Extensions []byte
+	// Sum is the CRC-32C of data and extensions, little endian, from where they were created; it is stored as it is. Without it
+	// (nil) Append computes one. Of an entry that was read it is what was stored.
+	Sum []byte
 }
+
+const entrySumBytes = 4
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, disk.Castagnoli) }
 
@@ -128,7 +133,11 @@ func appendRecord(b []byte, kind byte, e *Entry) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(e.AppendedAt))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Data)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(e.Extensions)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Update(checksum(e.Data), disk.Castagnoli, e.Extensions))
+	if len(e.Sum) == entrySumBytes {
+		b = append(b, e.Sum...)
+	} else {
+		b = binary.LittleEndian.AppendUint32(b, crc32.Update(checksum(e.Data), disk.Castagnoli, e.Extensions))
+	}
 	b = binary.LittleEndian.AppendUint32(b, checksum(b[at:]))
 	b = append(b, e.Data...)
 	return append(b, e.Extensions...)
@@ -159,6 +168,7 @@ func decodeRecord(b []byte) (r record, n int) {
 	r.AppendedAt = int64(binary.LittleEndian.Uint64(b[24:]))
 	r.Data = b[recordHeadBytes : recordHeadBytes+data : recordHeadBytes+data]
 	r.Extensions = b[recordHeadBytes+data : n : n]
+	r.Sum = b[40:44:44]
 	r.damaged = binary.LittleEndian.Uint32(b[40:]) != checksum(b[recordHeadBytes:n])
 	return r, n
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/hex"
 	"log/slog"
 	"os"
@@ -68,7 +69,7 @@ func TestJournalKeepsItsFormat(t *testing.T) {
 	if err := j.Read(1, 3, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := Entry{Group: 1, Type: 2, Index: 3, Term: 4, AppendedAt: 5, Data: []byte("data"), Extensions: []byte("extensions")}
+	want := Entry{Group: 1, Type: 2, Index: 3, Term: 4, AppendedAt: 5, Data: []byte("data"), Extensions: []byte("extensions"), Sum: []byte{0x9c, 0x7d, 0x50, 0x62}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -137,5 +138,25 @@ func TestIndexTakesEntriesInAnyOrder(t *testing.T) {
 	}
 	if _, err := g.delete(6, 7); err == nil {
 		t.Error("a hole was made")
+	}
+}
+
+// TestSumIsStoredAsGiven: the journal stores the checksum with which an entry comes, so an entry whose data has changed on the way is
+// found when it is read.
+func TestSumIsStoredAsGiven(t *testing.T) {
+	t.Parallel()
+	entry := Entry{Group: 1, Index: 1, Term: 1, Data: []byte("data")}
+	computed := appendRecord(nil, kindAppend, &entry)
+	r, n := decodeRecord(computed)
+	if n != len(computed) || r.damaged {
+		t.Fatalf("record of %d bytes read as %d, damaged %t", len(computed), n, r.damaged)
+	}
+	entry.Sum = r.Sum
+	if again := appendRecord(nil, kindAppend, &entry); !bytes.Equal(again, computed) {
+		t.Errorf("with its checksum the record is %x, want %x", again, computed)
+	}
+	entry.Data = []byte("datA")
+	if r, n := decodeRecord(appendRecord(nil, kindAppend, &entry)); n == 0 || !r.damaged {
+		t.Error("the checksum of an entry was computed again")
 	}
 }

@@ -118,7 +118,7 @@ func (c catalog) Get(key string) ([]byte, error) {
 
 func (c catalog) Set(key string, value []byte) error { return c.values.Set([]byte(key), value) }
 
-// GetLog implements Store.
+// GetLog implements Store. The extensions of an entry are the checksum of its data, see package entrysum.
 func (s *journalStore) GetLog(index uint64, out *raft.Log) error {
 	var e journal.Entry
 	err := s.journal.Read(uint32(index>>logIndexBits), index&IndexMax, &e)
@@ -128,7 +128,7 @@ func (s *journalStore) GetLog(index uint64, out *raft.Log) error {
 	if err != nil {
 		return err
 	}
-	*out = raft.Log{Index: index, Term: e.Term, Type: raft.LogType(e.Type), Data: e.Data, Extensions: e.Extensions}
+	*out = raft.Log{Index: index, Term: e.Term, Type: raft.LogType(e.Type), Data: e.Data, Extensions: e.Sum}
 	if e.AppendedAt != 0 {
 		out.AppendedAt = time.Unix(0, e.AppendedAt)
 	}
@@ -145,7 +145,7 @@ func (s *journalStore) StoreLogs(entries []*raft.Log) error {
 		}
 		list = append(list, journal.Entry{
 			Group: uint32(e.Index >> logIndexBits), Type: uint8(e.Type), Index: e.Index & IndexMax, Term: e.Term,
-			AppendedAt: at, Data: e.Data, Extensions: e.Extensions,
+			AppendedAt: at, Data: e.Data, Sum: e.Extensions,
 		})
 	}
 	err := s.journal.Append(list)

@@ -20,7 +20,7 @@ const (
 func fitting(entries []*raft.Log) int {
 	size := 0
 	for i, e := range entries {
-		size += len(e.Data) + len(e.Extensions)
+		size += len(e.Data)
 		if i > 0 && size > requestBytesMax || i == frameEntriesMax {
 			return i
 		}

@@ -9,7 +9,7 @@
 //
 //   - Heartbeats go through raft's main goroutine.
 //   - A stream leads to one replica, which is named when it is dialled. No other one answers.
-//   - A frame is taken whole or ends its stream. Nothing is allocated that the peer has not sent, beyond 8 MiB.
+//   - A frame is taken whole or ends its stream. Checksums cover all of it, and nothing of a damaged one reaches raft. Nothing is allocated that the peer has not sent, beyond 8 MiB.
 //   - A pipeline is closed after an answer at which raft stops reading.
 //   - Closing the streams unblocks every goroutine that reads from one.
 package transport

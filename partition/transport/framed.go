@@ -69,11 +69,11 @@ func (s *framedStream) call(request, answer any, snapshot io.Reader) error {
 	if err := s.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
-	kind, fields, err := readFrame(s.answers, answerBytesMax)
+	f, err := readFrame(s.answers, answerBytesMax)
 	if err != nil {
 		return err
 	}
-	return decodeAnswer(kindOf(request), kind, fields, answer)
+	return decodeAnswer(kindOf(request), &f, answer)
 }
 
 // idleStreams holds the streams that wait for the next request.
@@ -204,11 +204,11 @@ func (t Transport) serveStream(conn *trackedConn) error {
 	answers := make(chan raft.RPCResponse, 1)
 	var out []byte
 	for {
-		kind, fields, err := readFrame(r, frameBytesMax)
+		f, err := readFrame(r, frameBytesMax)
 		if err != nil {
 			return err
 		}
-		request, err := decodeRequest(kind, fields)
+		request, err := decodeRequest(&f)
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (t Transport) serveStream(conn *trackedConn) error {
 			if t.failedAppends() != failed {
 				answer = refusalAsError(answer)
 			}
-			if out, err = appendAnswer(out[:0], kind, answer); err != nil {
+			if out, err = appendAnswer(out[:0], f.kind, answer); err != nil {
 				return err
 			}
 		case <-t.cfg.Closed:

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"reflect"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/partition/entrysum"
 	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -34,8 +37,8 @@ func sampleRequests() []any {
 		&raft.AppendEntriesRequest{
 			RPCHeader: h, Term: 2, Leader: []byte("L"), PrevLogEntry: 3, PrevLogTerm: 4, LeaderCommitIndex: 5,
 			Entries: []*raft.Log{
-				{Index: 6, Term: 7, Type: raft.LogCommand, Data: []byte("data"), AppendedAt: time.Unix(8, 9)},
-				{Index: 10, Term: 11, Type: raft.LogConfiguration, Extensions: []byte("more")},
+				{Index: 6, Term: 7, Type: raft.LogCommand, Data: []byte("data"), Extensions: entrysum.Append(nil, []byte("data")), AppendedAt: time.Unix(8, 9)},
+				{Index: 10, Term: 11, Type: raft.LogConfiguration, Extensions: entrysum.Append(nil, nil)},
 			},
 		},
 		&raft.RequestVoteRequest{RPCHeader: h, Term: 2, Candidate: []byte("C"), LastLogIndex: 3, LastLogTerm: 4, LeadershipTransfer: true},
@@ -96,63 +99,89 @@ func TestFramesAreReadBack(t *testing.T) {
 	answers := sampleAnswers()
 	for i, want := range sampleRequests() {
 		frame := frameOf(t, want)
-		kind, fields, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), frameBytesMax)
+		read, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), frameBytesMax)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decodeRequest(kind, fields); err != nil || !reflect.DeepEqual(got, want) {
+		kind, fields := read.kind, read.body
+		if got, err := decodeRequest(&read); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%T came back as %+v, %v", want, got, err)
 		}
 		for cut := range frame {
-			_, _, err := readFrame(bufio.NewReader(bytes.NewReader(frame[:cut])), frameBytesMax)
+			_, err := readFrame(bufio.NewReader(bytes.NewReader(frame[:cut])), frameBytesMax)
 			if want := io.ErrUnexpectedEOF; cut > 0 && !errors.Is(err, want) || cut == 0 && !errors.Is(err, io.EOF) {
 				t.Fatalf("%T cut at %d: %v", want, cut, err)
 			}
 		}
 		for cut := range fields {
-			if _, err := decodeRequest(kind, fields[:cut]); err == nil {
+			if _, err := decodeRequest(withSums(kind, fields[:cut])); err == nil {
 				t.Errorf("%T with %d of %d bytes was taken", want, cut, len(fields))
 			}
 		}
-		if _, err := decodeRequest(kind, append(bytes.Clone(fields), 0)); err == nil {
+		if _, err := decodeRequest(withSums(kind, append(bytes.Clone(fields), 0))); err == nil {
 			t.Errorf("%T with a byte too many was taken", want)
 		}
 		checkAnswer(t, kind, answers[i])
 	}
 }
 
+// withSums returns a frame with that body in which all checksums match that can be computed.
+func withSums(kind frameKind, body []byte) *frame {
+	f := &frame{kind: kind, body: bytes.Clone(body), headSum: 1}
+	fieldsBytes := len(f.body)
+	if request, _ := newMessages(kind); kind == appendFrame {
+		x := fields.Decoder(f.body)
+		messageFields(&x, request)
+		entries, heads := readEntryHeads(&x)
+		if x.Err() == nil {
+			fieldsBytes -= len(x.Buf)
+		}
+		for i, e := range entries {
+			if x.Err() != nil {
+				break
+			}
+			if data := x.Take(int(binary.LittleEndian.Uint32(heads[(i+1)*entryHeadBytes-entrysum.Bytes-4:]))); x.Err() == nil {
+				copy(e.Extensions, entrysum.Append(nil, data))
+			}
+		}
+	}
+	f.sum = crc32.Update(f.headSum, castagnoli, f.body[:fieldsBytes])
+	return f
+}
+
 // readBackAnswer writes and reads the frame of an answer.
-func readBackAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) (kind frameKind, fields []byte) {
+func readBackAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) *frame {
 	t.Helper()
 	frame, err := appendAnswer(nil, asked, answer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kind, fields, err = readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax); err != nil {
+	f, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return kind, fields
+	return &f
 }
 
 func checkAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) {
 	t.Helper()
-	kind, fields := readBackAnswer(t, asked, answer)
+	f := readBackAnswer(t, asked, answer)
 	_, want := newMessages(asked)
 	if answer.Response != nil {
 		want = answer.Response
 	}
 	_, got := newMessages(asked)
-	err := decodeAnswer(asked, kind, fields, got)
+	err := decodeAnswer(asked, f, got)
 	if !reflect.DeepEqual(got, want) || fmt.Sprint(err) != fmt.Sprint(answer.Error) {
 		t.Errorf("%+v came back as %+v, %v", answer, got, err)
 	}
 	malformed := malformedError("")
-	if err := decodeAnswer(asked^1, kind, fields, got); !errors.As(err, &malformed) {
+	if err := decodeAnswer(asked^1, f, got); !errors.As(err, &malformed) {
 		t.Errorf("an answer to another kind of request: %v", err)
 	}
-	for cut := range fields {
-		if err := decodeAnswer(asked, kind, fields[:cut], got); !errors.As(err, &malformed) {
-			t.Errorf("%T with %d of %d bytes: %v", got, cut, len(fields), err)
+	for cut := range f.body {
+		if err := decodeAnswer(asked, withSums(f.kind, f.body[:cut]), got); !errors.As(err, &malformed) {
+			t.Errorf("%T with %d of %d bytes: %v", got, cut, len(f.body), err)
 		}
 	}
 }
@@ -161,19 +190,19 @@ func checkAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) {
 func TestFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	head := func(size uint32, version byte) *bufio.Reader {
-		return bufio.NewReader(bytes.NewReader(append(binary.LittleEndian.AppendUint32(nil, size), version, byte(appendFrame))))
+		return bufio.NewReader(bytes.NewReader(append(binary.LittleEndian.AppendUint32(nil, size), version, byte(appendFrame), 0, 0, 0, 0)))
 	}
 	malformed := malformedError("")
 	for name, r := range map[string]*bufio.Reader{
-		"no kind": head(1, frameVersion), "too long": head(frameBytesMax-frameLength+1, frameVersion), "another version": head(2, frameVersion+1),
+		"no kind": head(5, frameVersion), "too long": head(frameBytesMax-frameLength+1, frameVersion), "another version": head(6, frameVersion+1),
 	} {
-		if _, _, err := readFrame(r, frameBytesMax); !errors.As(err, &malformed) {
+		if _, err := readFrame(r, frameBytesMax); !errors.As(err, &malformed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	longest := head(frameBytesMax-frameLength, frameVersion)
-	if _, fields, err := readFrame(longest, frameBytesMax); !errors.Is(err, io.ErrUnexpectedEOF) || cap(fields) > frameAtOnceMax {
-		t.Errorf("a frame of which nothing arrives: %d bytes, %v", cap(fields), err)
+	if f, err := readFrame(longest, frameBytesMax); !errors.Is(err, io.ErrUnexpectedEOF) || cap(f.body) > frameAtOnceMax {
+		t.Errorf("a frame of which nothing arrives: %d bytes, %v", cap(f.body), err)
 	}
 	many := &raft.AppendEntriesRequest{}
 	for range frameEntriesMax + 1 {
@@ -190,12 +219,11 @@ func TestFramesAreBounded(t *testing.T) {
 	// The count of a frame claims entries that are not there.
 	bare := frameOf(t, &raft.AppendEntriesRequest{})[frameHeadBytes:]
 	bare = binary.AppendUvarint(bare[:len(bare)-1], frameEntriesMax)
-	if _, err := decodeRequest(appendFrame, bare); !errors.As(err, &malformed) {
+	if _, err := decodeRequest(withSums(appendFrame, bare)); !errors.As(err, &malformed) {
 		t.Errorf("entries that are not there: %v", err)
 	}
 	long := raft.RPCResponse{Error: errors.New(strings.Repeat("x", 2*answerBytesMax))}
-	kind, fields := readBackAnswer(t, appendFrame, long)
-	if err := decodeAnswer(appendFrame, kind, fields, new(raft.AppendEntriesResponse)); len(err.Error()) != errorBytesMax {
+	if err := decodeAnswer(appendFrame, readBackAnswer(t, appendFrame, long), new(raft.AppendEntriesResponse)); len(err.Error()) != errorBytesMax {
 		t.Errorf("a long error has %d bytes", len(err.Error()))
 	}
 }
@@ -213,14 +241,16 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		r := bufio.NewReader(bytes.NewReader(stream))
 		for {
-			kind, fields, err := readFrame(r, frameBytesMax)
+			read, err := readFrame(r, frameBytesMax)
 			if err != nil {
 				return
 			}
+			kind, whole := read.kind, withSums(read.kind, read.body)
+			fields := whole.body
 			if kind&answerFrame != 0 {
 				asked := kind &^ answerFrame
 				_, message := newMessages(asked)
-				err := decodeAnswer(asked, kind, fields, message)
+				err := decodeAnswer(asked, whole, message)
 				if malformed := malformedError(""); errors.As(err, &malformed) {
 					continue
 				}
@@ -230,7 +260,7 @@ func FuzzFrames(f *testing.F) {
 				}
 				continue
 			}
-			request, err := decodeRequest(kind, fields)
+			request, err := decodeRequest(whole)
 			if err == nil && !bytes.Equal(frameOf(t, request)[frameHeadBytes:], fields) {
 				t.Fatalf("%x comes back as %x", fields, frameOf(t, request)[frameHeadBytes:])
 			}
@@ -357,6 +387,46 @@ func TestPipelineEndsWithItsStream(t *testing.T) {
 	})
 }
 
+// flipBit returns a request for two entries with one bit changed in the byte at that position, from the end if negative.
+func flipBit(t *testing.T, at int) string {
+	t.Helper()
+	frame := frameOf(t, sampleRequests()[0])
+	if at < 0 {
+		at += len(frame)
+	}
+	frame[at] ^= 4
+	return string(frame)
+}
+
+// TestFlippedBitIsFound: a frame of which any single bit has changed is refused, a request and an answer.
+func TestFlippedBitIsFound(t *testing.T) {
+	t.Parallel()
+	answers := sampleAnswers()
+	for i, request := range sampleRequests() {
+		answer, err := appendAnswer(nil, kindOf(request), answers[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range [][]byte{frameOf(t, request), answer} {
+			for bit := range 8 * len(sent) {
+				sent[bit/8] ^= 1 << (bit % 8)
+				f, err := readFrame(bufio.NewReader(bytes.NewReader(sent)), frameBytesMax)
+				if err == nil && f.kind&answerFrame == 0 {
+					_, err = decodeRequest(&f)
+				} else if err == nil {
+					_, message := newMessages(kindOf(request))
+					err = decodeAnswer(kindOf(request), &f, message)
+				}
+				malformed := malformedError("")
+				if !errors.As(err, &malformed) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Fatalf("%T or its answer with bit %d changed: %v", request, bit, err)
+				}
+				sent[bit/8] ^= 1 << (bit % 8)
+			}
+		}
+	}
+}
+
 // TestMalformedFrameEndsItsStream: raft gets nothing of it, and the peer sees the end of the stream.
 func TestMalformedFrameEndsItsStream(t *testing.T) {
 	t.Parallel()
@@ -364,8 +434,8 @@ func TestMalformedFrameEndsItsStream(t *testing.T) {
 	f := m.open(t, "B", nil)
 	serve(t, f, func(raft.RPC) { t.Error("raft got a request") })
 	for name, sent := range map[string]string{
-		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x02\x00\x00\x00\x02\x01", "an unknown kind": "\x02\x00\x00\x00\x01\x09",
-		"no fields": "\x02\x00\x00\x00\x01\x01",
+		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x06\x00\x00\x00\x02\x01\x00\x00\x00\x00", "an unknown kind": "\x06\x00\x00\x00\x01\x09\x00\x00\x00\x00",
+		"no fields": "\x06\x00\x00\x00\x01\x01\x00\x00\x00\x00", "a flipped bit": flipBit(t, 6), "a flipped bit in the data of an entry": flipBit(t, -1),
 	} {
 		conn, err := m.dial(t.Context(), "B", 1, "B.1")
 		if err != nil {

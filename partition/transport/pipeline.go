@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -209,7 +210,7 @@ func (p *pipeline) read() {
 // readAnswer returns the oldest request when it is answered or has failed; nil if the stream ends with nothing in
 // flight.
 func (p *pipeline) readAnswer() *sentRequest {
-	kind, fields, err := readFrame(p.stream.answers, answerBytesMax)
+	f, err := readFrame(p.stream.answers, answerBytesMax)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.sent) == 0 {
@@ -219,13 +220,21 @@ func (p *pipeline) readAnswer() *sentRequest {
 	p.sent = slices.Delete(p.sent, 0, 1)
 	p.setDeadline()
 	if err == nil {
-		err = decodeAnswer(appendFrame, kind, fields, r.answer)
+		err = decodeAnswer(appendFrame, &f, r.answer)
 	}
 	if err != nil {
+		p.logMalformed(err)
 		*r.answer = raft.AppendEntriesResponse{} // raft reads no error, but that this is no success
 	}
 	r.finish(err)
 	return r
+}
+
+// logMalformed logs that an answer was damaged. Raft reads no error of a pipeline.
+func (p *pipeline) logMalformed(err error) {
+	if malformed := malformedError(""); errors.As(err, &malformed) {
+		p.transport.cfg.Logger.Error("closed a stream to a peer", "peer", p.stream.conn.peer, "error", err)
+	}
 }
 
 func (r *sentRequest) finish(err error) {

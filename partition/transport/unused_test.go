@@ -90,12 +90,12 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 func answerAll(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	for in := bufio.NewReader(conn); ; {
-		kind, _, err := readFrame(in, frameBytesMax)
+		f, err := readFrame(in, frameBytesMax)
 		if err != nil {
 			return
 		}
-		_, answer := newMessages(kind)
-		frame, err := appendAnswer(nil, kind, raft.RPCResponse{Response: answer})
+		_, answer := newMessages(f.kind)
+		frame, err := appendAnswer(nil, f.kind, raft.RPCResponse{Response: answer})
 		if err != nil {
 			return
 		}

@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 4
-	recordedHash   = "0dd73225791c3d206aa2a9c5d4c43d84"
+	recordedDraft  = 5
+	recordedHash   = "0b91935d8b1473c4ae38d69a7a2ad5b6"
 	goldenFilesMin = 60
 )
 

@@ -34,16 +34,17 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/histogram", "partition/logging", "partition/raftlog", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/logging", "partition/raftlog", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
+		"partition/entrysum":  {},
 		"partition/histogram": {},
 		"partition/journal":   {"partition/disk"},
 		"partition/logging":   {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
-		"partition/transport": {"fsm", "fsm/fields"},
+		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
