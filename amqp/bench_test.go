@@ -288,6 +288,7 @@ func BenchmarkGatewayTransaction(b *testing.B) {
 		p.settleIn(txn, n, n, &wire.Accepted{})
 		benchAnswer(p)
 		p.command(id+2, &wire.Discharge{TxnID: txn})
+		benchAnswer(p) // settles the delivery
 		benchAnswer(p)
 	}
 }
