@@ -86,7 +86,7 @@ type conn struct {
 	timer            *time.Timer
 
 	transactions transaction.Set
-	enlisted     map[deliveryKey]*enlisted // what transactions settle, by delivery
+	enlisted     map[deliveryKey]*enlistedDelivery // what transactions settle, by delivery
 	management   *management.Manager
 
 	started         time.Time
@@ -136,7 +136,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		linksByKey:      make(map[linkKey]endpoint),
 		consumers:       new(consumers),
 		endedChannels:   make(map[uint16]struct{}),
-		enlisted:        make(map[deliveryKey]*enlisted),
+		enlisted:        make(map[deliveryKey]*enlistedDelivery),
 		grants:          make(grants),
 		namespace:       fsm.DefaultNamespace,
 		started:         time.Now(),

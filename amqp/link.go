@@ -304,7 +304,7 @@ func (s *session) detached(d *wire.Detach) {
 		o.unsubscribe(reply)
 		return
 	}
-	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil && !o.sessionFree {
+	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil && !o.sessionFree && !o.keepsSession() {
 		o.pendingDetach = reply
 		s.releasing++
 		e.drop()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -229,6 +230,33 @@ func (l *outgoingLink) repeatAccept() {
 	if l.state == attaching && c.phase < phaseClosing {
 		l.acceptSession(l.entity)
 	}
+}
+
+// keepsSession reports whether the session of a link must stay locked when the link ends: transactions settle messages of
+// it. mu is held.
+func (l *outgoingLink) keepsSession() bool {
+	return l.messageSession != nil && l.enlisted > 0 && !l.sessionLost && !l.receiverClosed
+}
+
+// keepSession keeps the session of a link that has ended until the transactions have ended, for as long as a transaction
+// may be open at most. The lock is not renewed. mu is held.
+func (l *outgoingLink) keepSession() {
+	if l.lock == lockWaiting {
+		l.cancel()
+	}
+	if l.sessionKept {
+		return
+	}
+	l.sessionKept = true
+	l.lossTimer = time.AfterFunc(transaction.Within, func() {
+		c := l.session.conn
+		c.mu.Lock()
+		defer c.unlock()
+		if !l.receiverClosed {
+			l.receiverClosed = true
+			l.releaseSession()
+		}
+	})
 }
 
 // releaseSession releases the session of a link. mu is held.

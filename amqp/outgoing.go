@@ -43,6 +43,8 @@ type outgoingLink struct {
 	settling        int          // deliveries whose settlement is not answered
 	lossFlow        bool         // the client sent a flow after it settled all deliveries, when some answers were not sent yet
 	sessionFree     bool         // the session is released
+	sessionKept     bool         // the link has ended, and transactions settle messages of its session
+	enlisted        int          // deliveries that transactions settle
 
 	receiver       Receiver // nil for nodes
 	lock           lockState
@@ -183,10 +185,12 @@ func (l *outgoingLink) makeDelayedCalls(round uint64) {
 	}
 }
 
-// closeReceiver frees the receiver, once.
+// closeReceiver frees the receiver, once. A session is kept while transactions settle messages of it.
 func (l *outgoingLink) closeReceiver() {
 	switch {
 	case l.receiverClosed:
+	case l.keepsSession():
+		l.keepSession()
 	case l.messageSession != nil:
 		l.receiverClosed = true
 		l.releaseSession()

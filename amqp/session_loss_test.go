@@ -15,11 +15,16 @@ import (
 
 const shortLock = 5 * time.Second
 
-// newShortSessions returns a broker with queue "orders", whose session locks end soon, and messages in
-// session "red".
+// newShortSessions is newSessions with locks that end soon.
 func newShortSessions(t *testing.T, messages int) *fakeBroker {
 	t.Helper()
-	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: fsm.Millis(shortLock.Milliseconds()), MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+	return newSessions(t, shortLock, messages)
+}
+
+// newSessions returns a broker with queue "orders", whose session locks last for a time, and messages in session "red".
+func newSessions(t *testing.T, lock time.Duration, messages int) *fakeBroker {
+	t.Helper()
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: fsm.Millis(lock.Milliseconds()), MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)

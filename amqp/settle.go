@@ -92,37 +92,15 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 		return
 	}
 	taken := s.takeUnsettled(d.First, last)
-	if d.Settled && d.State == nil {
-		taken = s.keepEnlisted(taken)
-	}
 	switch {
 	case what.refused.Condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
 	case len(taken) == 0 && d.First == last && !d.Settled && d.State != nil:
 		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.MessageLockLost).Cause), d.First, last)
 	default:
-		s.settleDeliveries(ctx, taken, what, d.Settled)
+		s.settleDeliveries(ctx, s.keepEnlisted(taken, what, d), what, d.Settled)
 	}
 	s.unsettledFreed()
-}
-
-// keepEnlisted puts back deliveries that transactions settle, open ones and those that are being committed, and
-// returns the others: a disposition that only settles says of them that the client has forgotten them, not that they
-// are released.
-func (s *session) keepEnlisted(taken []settledDelivery) (others []settledDelivery) {
-	if len(s.conn.enlisted) == 0 {
-		return taken
-	}
-	for _, d := range taken {
-		key := deliveryKey{s, d.id}
-		if all := s.conn.enlisted[key]; all != nil {
-			all.list[all.at[key]].clientSettled = true
-			s.unsettled[d.id] = d.unsettled
-		} else {
-			others = append(others, d)
-		}
-	}
-	return others
 }
 
 // settleDeliveries settles the deliveries of each link with one call.

@@ -23,24 +23,61 @@ type txnModel struct {
 	id      uint32 // of the next delivery
 	all     []*modelTransaction
 	settled map[uint32]bool
+	kept    map[uint32]bool // settled outside of the open transactions that settle them
+	applied map[uint32]bool // settled at the rollback of those, and not answered yet
 	sent    int
 }
 
 func (m *txnModel) next() uint32 { m.id++; return m.id - 1 }
 
-// answered reads the answer to work or a command and returns whether it succeeded, and its state.
-func (m *txnModel) answered(what string, well bool) any {
+// answered reads the answer to work or a command and those to kept settlements, and returns the state of the former.
+func (m *txnModel) answered(what string, well bool) (state any) {
 	m.Helper()
-	for {
+	for state == nil || len(m.applied) > 0 {
 		f := m.peer.next().Body
 		d, ok := f.(*wire.Disposition)
-		if !ok || what == "commit" && d.Role == wire.RoleSender { // a flow that grants credit, or the end of a delivery
+		if !ok || m.answersKept(d) || what == "commit" && d.Role == wire.RoleSender { // a flow that grants credit, or the end of a delivery
 			continue
 		}
-		if _, no := d.State.(*wire.Rejected); no == well {
+		if _, no := d.State.(*wire.Rejected); no == well || state != nil {
 			m.Fatalf("%s: %+v, want %v", what, d.State, well)
 		}
-		return d.State
+		state = d.State
+	}
+	return state
+}
+
+// answersKept reports whether a disposition answers settlements that were kept.
+func (m *txnModel) answersKept(d *wire.Disposition) bool {
+	if typeName(d.State) != "accepted" || d.Role != wire.RoleSender || !d.Settled || !m.applied[d.First] {
+		return false
+	}
+	for id := d.First; id <= *d.Last; id++ {
+		if !m.applied[id] {
+			m.Fatalf("settlement %d of %+v was not kept", id, d)
+		}
+		delete(m.applied, id)
+	}
+	return true
+}
+
+// enlists reports whether a transaction that may be committed settles a delivery.
+func (m *txnModel) enlists(id uint32) bool {
+	for _, t := range m.all {
+		if !t.over && !t.rollbackOnly && t.settles[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// rolledBack applies the settlements that were kept for a transaction which has dropped its own.
+func (m *txnModel) rolledBack(t *modelTransaction) {
+	for id := range t.settles {
+		if m.kept[id] && !m.enlists(id) {
+			delete(m.kept, id)
+			m.settled[id], m.applied[id] = true, true
+		}
 	}
 }
 
@@ -57,17 +94,31 @@ func (m *txnModel) step(b byte) {
 	if op == 6 {
 		id := uint32(arg % deliveriesOfModel)
 		m.send(dispose(id, id, false, &wire.Accepted{}))
+		if !m.settled[id] && m.enlists(id) {
+			m.kept[id] = true
+			return
+		}
 		m.answered("settle outside", !m.settled[id])
 		m.settled[id] = true
 		return
 	}
 	if op == 7 {
-		m.send(&wire.Detach{Handle: coordinatorHandle, Closed: true})
-		expect[*wire.Detach](m.peer)
-		m.coordinator(coordinatorHandle)
 		for _, t := range m.all {
 			t.over = true
+			m.rolledBack(t)
 		}
+		m.send(&wire.Detach{Handle: coordinatorHandle, Closed: true})
+		for detached := false; !detached || len(m.applied) > 0; {
+			switch f := m.peer.next().Body.(type) {
+			case *wire.Detach:
+				detached = true
+			case *wire.Disposition:
+				if !m.answersKept(f) {
+					m.Fatalf("disposition %+v", f)
+				}
+			}
+		}
+		m.coordinator(coordinatorHandle)
 		return
 	}
 	if len(m.all) > 0 {
@@ -85,31 +136,39 @@ func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
 		t.sends++
 	case 2:
 		m.transfer(0, m.next(), []byte("bad"), in(t.id))
-		m.answered("bad send", false)
 		t.rollbackOnly = true
+		m.rolledBack(t)
+		m.answered("bad send", false)
 	case 3:
 		well := live && !m.settled[delivery] && !t.settles[delivery]
 		m.settleIn(t.id, delivery, delivery, &wire.Accepted{})
+		if !well {
+			t.rollbackOnly = true
+			m.rolledBack(t)
+		}
 		m.answered("settle", well)
-		t.rollbackOnly = t.rollbackOnly || !well
 		t.settles[delivery] = true
 	case 4:
 		for id := range t.settles {
 			live = live && !m.settled[id]
 		}
-		m.command(m.next(), &wire.Discharge{TxnID: t.id})
-		m.answered("commit", live)
+		t.over = true
 		if live {
 			m.sent += t.sends
 			for id := range t.settles {
 				m.settled[id] = true
+				delete(m.kept, id)
 			}
 		}
-		t.over = true
+		m.rolledBack(t)
+		m.command(m.next(), &wire.Discharge{TxnID: t.id})
+		m.answered("commit", live)
 	case 5:
-		m.command(m.next(), &wire.Discharge{TxnID: t.id, Fail: true})
-		m.answered("rollback", !t.over)
+		well := !t.over
 		t.over = true
+		m.rolledBack(t)
+		m.command(m.next(), &wire.Discharge{TxnID: t.id, Fail: true})
+		m.answered("rollback", well)
 	}
 }
 
@@ -120,6 +179,8 @@ func FuzzTransactions(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 4, 0, 9, 12})
 	f.Add([]byte{0, 0, 3, 11, 4, 12, 6, 14, 7, 1})
 	f.Add([]byte{0, 3, 5, 0, 11, 12, 3})
+	f.Add([]byte{0, 0, 3, 11, 6, 5, 13, 14}) // settled in two transactions and outside
+	f.Add([]byte{0, 3, 6, 2, 0, 11, 3, 14, 6, 7})
 	f.Add(make([]byte, 18))
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		if len(steps) > 200 {
@@ -134,7 +195,7 @@ func FuzzTransactions(f *testing.F) {
 		p.receiver(1, "orders")
 		p.credit(1, 0, deliveriesOfModel)
 		p.deliveries(deliveriesOfModel)
-		m := &txnModel{peer: p, settled: map[uint32]bool{}}
+		m := &txnModel{peer: p, settled: map[uint32]bool{}, kept: map[uint32]bool{}, applied: map[uint32]bool{}}
 		for _, step := range steps {
 			m.step(step)
 		}

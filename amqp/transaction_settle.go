@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"slices"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
@@ -12,17 +13,23 @@ import (
 // enlisted is the deliveries that one transaction settles. The mutex of their connection guards it.
 type enlisted struct {
 	id   transaction.ID
-	list []enlistedDelivery
-	at   map[deliveryKey]int // index in list
+	list []enlistedOutcome
 }
 
-// enlistedDelivery is one delivery that a transaction settles. It remains in the unsettled map of its session
-// until the commit, so that the client can settle it again after a rollback.
+// enlistedOutcome is what a transaction does with a delivery.
+type enlistedOutcome struct {
+	*enlistedDelivery
+	outcome outcome
+}
+
+// enlistedDelivery is a delivery that open transactions settle. It remains in the unsettled map of its session until one
+// of them is committed, so that the client can settle it again after a rollback.
 type enlistedDelivery struct {
 	session *session
 	settledDelivery
-	outcome       outcome
-	clientSettled bool // the client has settled it: it gets no answer at the commit
+	by            []*enlisted // the transactions that settle it
+	clientSettled bool        // the client has settled it: it gets no answer
+	later         *decision   // what the client wants outside of the transactions; nil: nothing
 }
 
 // deliveryKey identifies a delivery of a connection.
@@ -49,22 +56,44 @@ func (e *enlistedDelivery) forget() bool {
 	return true
 }
 
-// RolledBack forgets the deliveries that the client has settled: it cannot settle them again over their link.
+// leave records that a transaction which settles the delivery has ended, and reports whether it was the last one.
+func (e *enlistedDelivery) leave(all *enlisted) (last bool) {
+	e.by = slices.DeleteFunc(e.by, func(one *enlisted) bool { return one == all })
+	if len(e.by) > 0 {
+		return false
+	}
+	delete(e.session.conn.enlisted, deliveryKey{e.session, e.id})
+	e.link.enlisted--
+	return true
+}
+
+// settleLater does what the client wanted outside of the transactions, all of which were rolled back.
+func (e *enlistedDelivery) settleLater() {
+	answered := e.forget() && !e.clientSettled && !e.session.ended && e.link.state == attached
+	e.session.settleOfLink(context.Background(), []settledDelivery{e.settledDelivery}, *e.later, !answered)
+}
+
+// RolledBack settles the deliveries that the client has settled outside of the transaction too. It forgets those that the
+// client has settled in it: the client cannot settle them again over their link.
 func (all *enlisted) RolledBack() {
-	all.leave()
 	for i := range all.list {
-		if e := &all.list[i]; e.clientSettled {
+		switch e := all.list[i].enlistedDelivery; {
+		case !e.leave(all):
+		case e.later != nil:
+			e.settleLater()
+		case e.clientSettled:
 			e.forget()
 		}
 	}
+	all.releaseSessions()
 }
 
-// leave removes the deliveries from those that transactions of the connection settle.
-func (all *enlisted) leave() {
+// releaseSessions releases the message sessions whose links have ended before the transaction.
+func (all *enlisted) releaseSessions() {
 	for i := range all.list {
-		e := &all.list[i]
-		if key := (deliveryKey{e.session, e.id}); e.session.conn.enlisted[key] == all {
-			delete(e.session.conn.enlisted, key)
+		if l := all.list[i].link; l.sessionKept && l.enlisted == 0 {
+			l.lossTimer.Stop()
+			l.closeReceiver()
 		}
 	}
 }
@@ -73,10 +102,11 @@ func (all *enlisted) leave() {
 // answered, each run of neighbours with one disposition. The state is again that of the transaction: Java takes
 // a plain outcome for another one than it asked for.
 func (all *enlisted) Committed() {
-	all.leave()
-	var first, last *enlistedDelivery // of the run that is not answered yet
+	var first, last *enlistedOutcome // of the run that is not answered yet
 	for i := range all.list {
 		e := &all.list[i]
+		e.leave(all)
+		e.later = nil
 		s := e.session
 		switch {
 		case !e.forget() || e.clientSettled || s.ended:
@@ -92,6 +122,7 @@ func (all *enlisted) Committed() {
 	if first != nil {
 		first.session.answerInTransaction(all.id, first.id, last.id, first.outcome, true)
 	}
+	all.releaseSessions()
 }
 
 // settledByClient records that the client has settled deliveries of a session that are enlisted; a nil receiver has
@@ -103,8 +134,8 @@ func (all *enlisted) settledByClient(s *session, first, last uint32, taken []set
 	}
 	if width := uint64(last-first) + 1; width <= uint64(len(all.list)) {
 		for id := first; id-first < uint32(width); id++ {
-			if i, ok := all.at[deliveryKey{s, id}]; ok {
-				all.list[i].clientSettled, some = true, true
+			if e := s.conn.enlisted[deliveryKey{s, id}]; all.has(e) {
+				e.clientSettled, some = true, true
 			}
 		}
 	} else {
@@ -118,13 +149,52 @@ func (all *enlisted) settledByClient(s *session, first, last uint32, taken []set
 		return taken, false
 	}
 	for _, d := range taken {
-		if _, ok := all.at[deliveryKey{s, d.id}]; ok {
+		if all.has(s.conn.enlisted[deliveryKey{s, d.id}]) {
 			s.unsettled[d.id] = d.unsettled
 		} else {
 			others = append(others, d)
 		}
 	}
 	return others, true
+}
+
+// has reports whether the transaction settles a delivery, which may be nil.
+func (all *enlisted) has(e *enlistedDelivery) bool { return e != nil && slices.Contains(e.by, all) }
+
+// add adds a delivery that the transaction settles.
+func (all *enlisted) add(s *session, d settledDelivery, outcome outcome, clientSettled bool) {
+	key := deliveryKey{s, d.id}
+	e := s.conn.enlisted[key]
+	if e == nil {
+		e = &enlistedDelivery{session: s, settledDelivery: d}
+		s.conn.enlisted[key] = e
+		d.link.enlisted++
+	}
+	e.by = append(e.by, all)
+	e.clientSettled = e.clientSettled || clientSettled
+	all.list = append(all.list, enlistedOutcome{e, outcome})
+}
+
+// keepEnlisted puts back deliveries that transactions settle, open ones and those that are being committed, and
+// returns the others. What the client wants for them now is done if the transactions are rolled back. A disposition that
+// only settles says that the client has forgotten them, not that they are released.
+func (s *session) keepEnlisted(taken []settledDelivery, what decision, d *wire.Disposition) (others []settledDelivery) {
+	if len(s.conn.enlisted) == 0 {
+		return taken
+	}
+	for _, one := range taken {
+		e := s.conn.enlisted[deliveryKey{s, one.id}]
+		if e == nil {
+			others = append(others, one)
+			continue
+		}
+		if d.State != nil {
+			e.later = &what
+		}
+		e.clientSettled = e.clientSettled || d.Settled
+		s.unsettled[one.id] = one.unsettled
+	}
+	return others
 }
 
 // answerInTransaction reports the outcome that deliveries with consecutive ids have in a transaction. settled means
@@ -223,13 +293,11 @@ func (s *session) enlistDeliveries(id *transaction.ID, taken []settledDelivery, 
 		}
 		all := enlistedOf(t)
 		if all == nil {
-			all = &enlisted{id: *id, at: make(map[deliveryKey]int, n)}
+			all = &enlisted{id: *id}
 			t.SettleOn(all)
 		}
 		for _, one := range taken[:n] {
-			key := deliveryKey{s, one.id}
-			all.at[key], s.conn.enlisted[key] = len(all.list), all
-			all.list = append(all.list, enlistedDelivery{session: s, settledDelivery: one, outcome: what.outcome, clientSettled: settled})
+			all.add(s, one, what.outcome, settled)
 		}
 		taken = taken[n:]
 	}
