@@ -92,6 +92,9 @@ func (s *core) authorize(r *http.Request, v *requestContext, n requiredAccess, e
 		return err
 	}
 	v.caller = grant.Name
+	if grant.OwnNamespace {
+		v.namespace, v.keyNamespace = grant.Namespace, v.namespace
+	}
 	if err := checkGrant(grant, n); err != nil {
 		s.auditMissingRight(r, v, err)
 		return &missingRightError{err}

@@ -10,6 +10,7 @@ import (
 type requestContext struct {
 	namespace     fsm.NamespaceID
 	hostNamespace fsm.NamespaceID // the namespace that the host selects, if the request names another one; otherwise 0
+	keyNamespace  fsm.NamespaceID // where keys are looked up, if the caller's key has a namespace of its own; otherwise 0
 	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
 	trusted       bool            // admitted without a key
 	kind          string          // kind of the changed entity, if the route does not determine it; otherwise ""

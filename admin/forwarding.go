@@ -89,7 +89,8 @@ func (s *core) maySend(r *http.Request, tokens []string, target auth.Target) (bo
 		switch {
 		case errors.Is(err, fsm.ServerBusy):
 			return false, err
-		case err == nil && grant.Rights&fsm.Send == fsm.Send:
+		case err == nil && grant.Rights&fsm.Send == fsm.Send && grant.OwnNamespace == (contextOf(r).keyNamespace != 0) &&
+			(!grant.OwnNamespace || grant.Namespace == contextOf(r).namespace):
 			return true, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -124,7 +125,7 @@ func fromLoopback(r *http.Request) bool {
 // authClient describes the client of a request for the Authority.
 func (s *core) authClient(r *http.Request) auth.Client {
 	v := contextOf(r)
-	from := auth.Client{Namespace: v.namespace, HostNamespace: v.hostNamespace}
+	from := auth.Client{Namespace: cmp.Or(v.keyNamespace, v.namespace), HostNamespace: v.hostNamespace}
 	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		from.Peer = net.TCPAddrFromAddrPort(address)
 	}

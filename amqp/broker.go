@@ -182,9 +182,11 @@ type Session interface {
 type Grant struct {
 	Rights fsm.Rights
 	// Namespace and Path define the scope: the entity at Path, in the form of fsm.PathKey, and the paths below
-	// it (fsm.PathAbove). "" is the whole namespace.
-	Namespace fsm.NamespaceID
-	Path      string
+	// it (fsm.PathAbove). "" is the whole namespace. Namespace is that of the Client, except with OwnNamespace: then the
+	// first credential of a connection moves it there, and those for other namespaces are refused from then on.
+	Namespace    fsm.NamespaceID
+	OwnNamespace bool
+	Path         string
 	// OfEntity says that it rests on an access rule of one entity: then Path is never "".
 	OfEntity bool
 	Expires  time.Time // zero: never
@@ -214,6 +216,6 @@ type Authorizer interface {
 
 // Client is the client that presents a credential.
 type Client struct {
-	Namespace fsm.NamespaceID
+	Namespace fsm.NamespaceID // that the host name selects
 	Peer      net.Addr
 }

@@ -547,7 +547,10 @@ func (k fakeAuthorizer) Token(_ context.Context, from Client, kind, token, audie
 func authorized(grant Grant, from Client, audience string) Grant {
 	_, path, _ := strings.Cut(audience, "://")
 	_, path, _ = strings.Cut(path, "/")
-	grant.Namespace, grant.Path = from.Namespace, fsm.PathKey(path)
+	if !grant.OwnNamespace {
+		grant.Namespace = from.Namespace
+	}
+	grant.Path = fsm.PathKey(path)
 	return grant
 }
 

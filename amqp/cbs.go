@@ -45,7 +45,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
 		c.totals.logins.Add(1)
 		return tokenRefused(err)
 	}
-	if allowed.Namespace != c.namespace || allowed.OfEntity && allowed.Path == "" {
+	if allowed.OfEntity && allowed.Path == "" {
 		return tokenRefused(fmt.Errorf("%w: it was authorized for another place", fsm.Unauthorized))
 	}
 	held := grant{Grant: allowed, kind: kindBearer}
@@ -57,7 +57,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
 	entity, _ := cutManagement(allowed.Path)
 	if entity != "" {
 		var code fsm.Code
-		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
+		if _, err := c.config.Broker.Resolve(ctx, allowed.Namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
 			return refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(entity))
 		}
 	}
@@ -65,6 +65,12 @@ func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
 	defer c.unlock()
 	if c.phase >= phaseClosing {
 		return tokenAccepted()
+	}
+	switch {
+	case allowed.OwnNamespace && !c.authenticated:
+		c.namespace = allowed.Namespace
+	case c.namespace != allowed.Namespace:
+		return tokenRefused(fmt.Errorf("%w: the connection is in the namespace of the key of its first token, and this key has another one: open a connection for each of them", fsm.Unauthorized))
 	}
 	if !c.addGrant(ctx, held, time.Now()) {
 		return refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}

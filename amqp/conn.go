@@ -68,7 +68,8 @@ type conn struct {
 	mu               sync.Mutex
 	phase            phase
 	host             string          // of the open, as the peer wrote it; "" for none. Set before the first begin
-	namespace        fsm.NamespaceID // does not change after the first begin
+	hostNamespace    fsm.NamespaceID // that the host name selected. Set before the first begin
+	namespace        fsm.NamespaceID // hostNamespace, or that of the first credential; does not change once authenticated
 	login            login           // the login that SASL accepted
 	out              []byte          // encoded frames for the writer
 	brokerCalls      []func()        // calls to the broker, made by unlock
@@ -138,6 +139,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		endedChannels:   make(map[uint16]struct{}),
 		enlisted:        make(map[deliveryKey]*enlistedDelivery),
 		grants:          make(grants),
+		hostNamespace:   fsm.DefaultNamespace,
 		namespace:       fsm.DefaultNamespace,
 		started:         time.Now(),
 		peerFrameMax:    frameBytesMin,
@@ -157,7 +159,9 @@ func newConn(config *Config, peer net.Conn) *conn {
 }
 
 // client returns the identity of the connection for the Authorizer.
-func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
+func (c *conn) client() Client {
+	return Client{Namespace: c.hostNamespace, Peer: c.peer.RemoteAddr()}
+}
 
 // unlock releases mu and then makes the calls to the broker that were collected under it. Every function that
 // may collect a call, or changes how much the connection holds, ends with unlock instead of mu.Unlock.

@@ -42,7 +42,7 @@ func (c *conn) tlsState() tls.ConnectionState {
 }
 
 // selectNamespace assigns the connection to the namespace of a host name, once the name is known: from TLS,
-// then SASL, then open. It returns errOtherNamespace if the connection has proved a right in another namespace.
+// then SASL, then open. It returns errOtherNamespace if the connection has proved a right for a host of another namespace.
 func (c *conn) selectNamespace(ctx context.Context, host string) error {
 	if host == "" {
 		return nil
@@ -53,10 +53,12 @@ func (c *conn) selectNamespace(ctx context.Context, host string) error {
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if chosen != c.namespace && c.login.kind != "" {
+	switch {
+	case c.login.kind == "":
+		c.hostNamespace, c.namespace = chosen, chosen
+	case chosen != c.hostNamespace:
 		return errOtherNamespace
 	}
-	c.namespace = chosen
 	return nil
 }
 
@@ -146,11 +148,14 @@ func (c *conn) external(ctx context.Context, certificate *x509.Certificate) erro
 	return c.acceptLogin(ctx, grant{allowed, kindExternal, name})
 }
 
-// acceptLogin makes the credential of a SASL login valid for the namespace.
+// acceptLogin makes the credential of a SASL login valid for the namespace, which the Authorizer may have selected by it.
 func (c *conn) acceptLogin(ctx context.Context, held grant) error {
 	c.mu.Lock()
 	defer c.unlock()
 	c.login = login{held.kind, held.name}
+	if held.OwnNamespace {
+		c.namespace = held.Namespace
+	}
 	c.addGrant(ctx, held, time.Now())
 	c.audit(ctx, slog.LevelInfo, auditLogin, slog.String("kind", held.kind), slog.String("name", held.name))
 	return nil

@@ -33,7 +33,9 @@ type Grant struct {
 	// use these two and never parse the audience again.
 	Namespace fsm.NamespaceID
 	Path      string
-	Expires   time.Time // zero: never
+	// OwnNamespace: Namespace comes from Config.OwnNamespace, and is not that of the Client.
+	OwnNamespace bool
+	Expires      time.Time // zero: never
 	// Still reports whether the credential is still valid: its rule may have been removed, or its
 	// secret changed. nil: it cannot be revoked. Cheap; may be called from any goroutine.
 	Valid func() bool
@@ -82,6 +84,10 @@ type Config struct {
 	// OpenKey is the name of a key that is accepted with any secret, unless an access rule has its name: for development,
 	// where the secrets of the keys are public. "": none.
 	OpenKey string
+	// OwnNamespace gives every key name that is not in use, with the secret DevKey, a namespace of its own, in which it has all
+	// rights; for development. It returns the namespace and a function that reports whether the namespace still exists, which
+	// is called while the credential is in use. Errors wrap an fsm.Code. nil: unknown names are refused.
+	OwnNamespace func(ctx context.Context, keyName string) (fsm.NamespaceID, func() bool, error)
 	// Rules are the access rules of the cluster; nil: none.
 	Rules Rules
 	// Issuer verifies JWTs; nil refuses them.
@@ -121,6 +127,7 @@ func (c Config) Validate() error {
 type Keyring struct {
 	keys    map[string]Key // never changed
 	openKey string
+	own     func(ctx context.Context, keyName string) (fsm.NamespaceID, func() bool, error)
 	rules   Rules
 	issuer  *Issuer
 	limiter *limiter
@@ -133,7 +140,7 @@ func New(c Config) (*Keyring, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	k := &Keyring{keys: make(map[string]Key, len(c.Keys)), openKey: c.OpenKey, rules: c.Rules, issuer: c.Issuer, audit: c.Audit, now: c.Now}
+	k := &Keyring{keys: make(map[string]Key, len(c.Keys)), openKey: c.OpenKey, own: c.OwnNamespace, rules: c.Rules, issuer: c.Issuer, audit: c.Audit, now: c.Now}
 	if k.now == nil {
 		k.now = time.Now
 	}
@@ -216,14 +223,18 @@ func (k *Keyring) Password(ctx context.Context, from Client, user, password stri
 	return k.authenticate(ctx, from, "plain", user, func() (Grant, error) { //nolint:contextcheck // Grant.Valid outlives the request
 		// Hashed first, so that neither content nor length shows in the time it takes.
 		given := sha256.Sum256([]byte(password))
-		grant, ok := k.findRule(from.Namespace, "", user, func(secret string) bool {
+		fits := func(secret string) bool {
 			want := sha256.Sum256([]byte(secret))
 			return hmac.Equal(given[:], want[:])
-		})
-		if !ok {
-			return Grant{}, fmt.Errorf("%w: unknown key name or wrong key", fsm.Unauthorized)
 		}
-		return grant, nil
+		grant, ok := k.findRule(from.Namespace, "", user, fits)
+		switch {
+		case ok:
+			return grant, nil
+		case k.mayOwnNamespace(from.Namespace, user, fits):
+			return k.openOwnNamespace(ctx, user)
+		}
+		return Grant{}, fmt.Errorf("%w: unknown key name or wrong key", fsm.Unauthorized)
 	})
 }
 
@@ -372,11 +383,13 @@ func (k *Keyring) verifySAS(ctx context.Context, from Client, s sasToken, target
 	if err != nil {
 		return Grant{}, err
 	}
-	grant, ok := k.findRule(from.Namespace, target.Entity, s.keyName, func(secret string) bool { //nolint:contextcheck // Grant.Valid outlives the request
+	fits := func(secret string) bool {
 		return hmac.Equal([]byte(signature(secret, s.rawResource, s.rawExpiry)), []byte(s.signature))
-	})
+	}
+	grant, ok := k.findRule(from.Namespace, target.Entity, s.keyName, fits) //nolint:contextcheck // Grant.Valid outlives the request
+	own := !ok && k.mayOwnNamespace(from.Namespace, s.keyName, fits)
 	switch {
-	case !ok:
+	case !ok && !own:
 		return Grant{}, fmt.Errorf("%w: InvalidSignature: the token has an invalid signature or names an unknown key", fsm.Unauthorized)
 	case !k.now().Before(s.expiry.Add(clockSkewMax)):
 		return Grant{}, &ExpiredTokenError{Expired: s.expiry, Now: k.now()}
@@ -385,6 +398,11 @@ func (k *Keyring) verifySAS(ctx context.Context, from Client, s sasToken, target
 	}
 	if err := k.checkHost(ctx, from, signed, grant.Operator); err != nil {
 		return Grant{}, err
+	}
+	if own {
+		if grant, err = k.openOwnNamespace(ctx, s.keyName); err != nil {
+			return Grant{}, err
+		}
 	}
 	grant.Expires, grant.Path = s.expiry, target.Path
 	return grant, nil
@@ -442,6 +460,25 @@ func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits fu
 		return Grant{}, false
 	}
 	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
+}
+
+// mayOwnNamespace reports whether a key that no rule fits gets a namespace of its own: its name is new, and its secret is the
+// public one.
+func (k *Keyring) mayOwnNamespace(namespace fsm.NamespaceID, name string, fits func(secret string) bool) bool {
+	if _, isConfigured := k.keys[name]; k.own == nil || isConfigured || namespace != fsm.DefaultNamespace || name == "" || len(name) > keyNameBytesMax || !fits(DevKey) {
+		return false
+	}
+	if k.rules == nil {
+		return true
+	}
+	_, shared := k.rules.Access(namespace, "")
+	return !slices.ContainsFunc(shared, func(r fsm.AccessRule) bool { return r.Name == name })
+}
+
+// openOwnNamespace returns the grant of a key name in its own namespace.
+func (k *Keyring) openOwnNamespace(ctx context.Context, name string) (Grant, error) {
+	namespace, valid, err := k.own(ctx, name)
+	return Grant{Rights: fsm.Manage, Namespace: namespace, OwnNamespace: true, Name: name, Valid: valid}, err
 }
 
 // matchRule finds a rule by name whose secret fits, and returns that secret. It tries two secrets also when no rule has the

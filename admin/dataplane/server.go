@@ -172,8 +172,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 		return err
 	}
 	from.Client.Namespace = namespace
-	if err := s.authorize(r, t, from); err != nil {
+	grant, err := s.authorize(r, t, from)
+	if err != nil {
 		return err
+	}
+	if grant.OwnNamespace {
+		namespace = grant.Namespace
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), brokerTimeMax)
 	defer cancel()
@@ -195,36 +199,36 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	return s.settle(ctx, w, t, at)
 }
 
-// authorize checks that the caller may send to the entity, or listen to it. Clients sign the entity, what is above it, or
-// the URL up to any part of it.
-func (s *Server) authorize(r *http.Request, t target, from Caller) error {
+// authorize checks that the caller may send to the entity, or listen to it; the grant is empty for a caller that needs none.
+// Clients sign the entity, what is above it, or the URL up to any part of it.
+func (s *Server) authorize(r *http.Request, t target, from Caller) (auth.Grant, error) {
 	if from.Token == "" {
 		if from.Trusted {
-			return nil
+			return auth.Grant{}, nil
 		}
-		return fmt.Errorf("%w: MissingToken: sign with a key (header Authorization: SharedAccessSignature)", fsm.Unauthorized)
+		return auth.Grant{}, fmt.Errorf("%w: MissingToken: sign with a key (header Authorization: SharedAccessSignature)", fsm.Unauthorized)
 	}
 	path, err := auth.TargetPath(r.URL.Path)
 	if err != nil {
-		return err
+		return auth.Grant{}, err
 	}
 	name := fsm.PathKey(t.entity)
 	ofEntity := auth.TargetOf(name)
 	grant, err := s.config.Authority.TokenFor(r.Context(), from.Client, from.Kind, from.Token, ofEntity, auth.Target{Path: path, Entity: ofEntity.Entity})
 	if err != nil {
 		if errors.Is(err, fsm.InvalidArgument) { // clients check their credentials only after a 401
-			return fmt.Errorf("%w: %s", fsm.Unauthorized, err.Error())
+			return auth.Grant{}, fmt.Errorf("%w: %s", fsm.Unauthorized, err.Error())
 		}
-		return err
+		return auth.Grant{}, err
 	}
 	need, word := fsm.Listen, "Listen"
 	if t.do == send {
 		need, word = fsm.Send, "Send"
 	}
 	if grant.Rights&need == 0 {
-		return fmt.Errorf("%w: the key does not have the right %q", fsm.Unauthorized, word)
+		return auth.Grant{}, fmt.Errorf("%w: the key does not have the right %q", fsm.Unauthorized, word)
 	}
-	return nil
+	return grant, nil
 }
 
 // statusOf is the only table from codes to statuses of this interface. They are those of the service's pages: 403, not 413,

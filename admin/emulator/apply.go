@@ -54,14 +54,27 @@ type Report struct {
 // after which the file may be applied again. What fails is in the report, and the rest is done.
 func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 	var works []*task
-	var err error
 	for i := range f.namespaces {
-		var more []*task
-		if more, err = f.namespaces[i].tasks(ctx, cluster, i == 0); err != nil {
+		more, err := f.namespaces[i].tasks(ctx, cluster, i == 0)
+		if err != nil {
 			return report(works), err
 		}
 		works = append(works, more...)
 	}
+	return perform(ctx, works)
+}
+
+// ApplyTo creates in another namespace what the file lists for the default one; else it is as Apply.
+func (f *File) ApplyTo(ctx context.Context, cluster Control, namespace fsm.Namespace) (Report, error) {
+	if len(f.namespaces) == 0 {
+		return Report{}, nil
+	}
+	return perform(ctx, f.namespaces[0].entityTasks(cluster, namespace))
+}
+
+// perform does all steps of the tasks.
+func perform(ctx context.Context, works []*task) (Report, error) {
+	var err error
 	for _, step := range []struct {
 		atOnce int
 		do     func(*task, context.Context) error
@@ -136,13 +149,19 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 		all[0].failed, all[0].problem = true, fmt.Sprintf("%s (%s): %v", n.path, name, err)
 		return all, nil
 	}
-	for _, e := range n.entities {
-		all = append(all, &task{resource: e, namespace: cluster.In(space), limits: entity.LimitsOf(space.Settings)})
-	}
 	if first {
-		return all[1:], nil // the file does not list the default namespace
+		all = nil // the file does not list the default namespace
 	}
-	return all, nil
+	return append(all, n.entityTasks(cluster, space)...), nil
+}
+
+// entityTasks returns the tasks for the entities, in a namespace that exists.
+func (n *namespace) entityTasks(cluster Control, space fsm.Namespace) []*task {
+	all := make([]*task, len(n.entities))
+	for i, e := range n.entities {
+		all[i] = &task{resource: e, namespace: cluster.In(space), limits: entity.LimitsOf(space.Settings)}
+	}
+	return all
 }
 
 // concurrently does a step for all tasks, some at a time, and returns the first error.

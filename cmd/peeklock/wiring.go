@@ -102,6 +102,6 @@ func authClient(from amqp.Client) auth.Client {
 
 func toGrant(grant auth.Grant, err error) (amqp.Grant, error) {
 	return amqp.Grant{
-		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.EntityOnly, Expires: grant.Expires, Name: grant.Name, Valid: grant.Valid,
+		Rights: grant.Rights, Namespace: grant.Namespace, OwnNamespace: grant.OwnNamespace, Path: grant.Path, OfEntity: grant.EntityOnly, Expires: grant.Expires, Name: grant.Name, Valid: grant.Valid,
 	}, err
 }
