@@ -80,7 +80,7 @@ directory finds all messages again.
 
 --config creates the entities that a Config.json of the Service Bus emulator lists. The first namespace of the file becomes
 the default namespace, whatever its name; each further one is created under its name and reached as
-sb://NAME.localhost, which takes an entry in the hosts file on most systems.
+sb://NAME.localhost, which takes an entry in the hosts file for .NET, Python and Java on most systems.
 Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
 other rules.`,
 		Example: `  peeklock dev
@@ -191,7 +191,7 @@ func dev(ctx context.Context, p cli.Process, out *output.Output, o *devOptions) 
 	if err := waitReady(ctx, members); err != nil {
 		return errors.Join(err, closeMembers(ctx, members))
 	}
-	created, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr)
+	created, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr, false)
 	if err == nil && ctx.Err() == nil {
 		err = o.print(out, parts, files, created)
 	}

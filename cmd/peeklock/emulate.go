@@ -68,8 +68,10 @@ The configuration is the file or folder of --config, else the text in PEEKLOCK_C
 bound; with --lenient it is left out.
 
 THE KEYS ARE PUBLIC: RootManageSharedAccessKey is accepted with any secret, and requests without a key may administer
-everything. With --require-key the secret has to be SAS_KEY_VALUE, which everybody knows, too. Never run this where others
-can reach it.
+everything. Each other key name with the secret SAS_KEY_VALUE gets a namespace of its own, with the entities of the
+configuration, which is removed 10 minutes after its last use; the names of further namespaces of the configuration are key
+names of these. With --require-key there are no such key names, and the secret has to be SAS_KEY_VALUE, which everybody knows,
+too. Never run this where others can reach it.
 
 dev runs several members that keep their data; serve runs a member of a real cluster. Both can create the entities of a
 Config.json, too.`,
@@ -96,7 +98,7 @@ Config.json, too.`,
 	f.StringVar(&o.config, "config", "", "Config.json, or the folder that it is in")
 	f.StringVar(&o.dir, "dir", "", "keep the data in this directory")
 	f.BoolVar(&o.lenient, "lenient", false, "leave out what the configuration lists and cannot be created, instead of refusing it")
-	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key and wrong secrets of "+auth.DevKeyName)
+	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key, wrong secrets of "+auth.DevKeyName+", and unknown key names")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
 	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")
@@ -140,6 +142,13 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	}
 	clock := &movedClock{start: time.Now()}
 	parts.operations = func(m *member) map[string]func(*http.Request) (any, error) { return o.operations(m, listed, clock) }
+	var perKey *keyNamespaces
+	if !o.requireKey {
+		parts.ownNamespace = func(m *member) func(context.Context, string) (fsm.NamespaceID, func() bool, error) {
+			perKey = newKeyNamespaces(emulatorNamespaces{control{m.node.Router(), m.node.Operator()}, listed, o.lenient}, logger)
+			return perKey.open
+		}
+	}
 	remove, err := o.prepareDir()
 	if err != nil {
 		return err
@@ -168,6 +177,9 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	defer func() { err = errors.Join(err, o.close(ctx, m)) }()
 	if err := o.start(ctx, p, out, m, listed); err != nil {
 		return err
+	}
+	if perKey != nil {
+		perKey.run(ctx)
 	}
 	<-ctx.Done()
 	return nil
@@ -297,7 +309,7 @@ func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.
 		return err
 	}
 	address, health := m.cluster.AMQPAddr, m.cluster.HTTPAddr
-	created, err := listed.applyDev(ctx, p, m, address)
+	created, err := listed.applyDev(ctx, p, m, address, !o.requireKey)
 	if err != nil || created == nil { // nil: the context has ended
 		return err
 	}

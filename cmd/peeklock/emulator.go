@@ -77,8 +77,9 @@ type devNamespace struct {
 	ConnectionString string `json:"connectionString"`
 }
 
-// applyDev calls apply for dev, and prints what could not be applied as written.
-func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member, address string) (*devConfig, error) {
+// applyDev calls apply for dev and emulator, and prints what could not be applied as written. byKeyName: further namespaces are
+// reached by the name of the key, else by that of the host.
+func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member, address string, byKeyName bool) (*devConfig, error) {
 	if e == nil || ctx.Err() != nil {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
 	}
@@ -93,11 +94,14 @@ func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member,
 	}
 	config := &devConfig{File: e.path, Report: report, Warnings: e.file.Warnings}
 	for i, name := range e.file.Namespaces() {
-		host := address
-		if i > 0 {
+		host, key := address, auth.DevKeyName
+		switch {
+		case i > 0 && byKeyName:
+			key = name
+		case i > 0:
 			host = name + "." + address
 		}
-		config.Namespaces = append(config.Namespaces, devNamespace{name, connectionString(host, auth.DevKeyName, auth.DevKey)})
+		config.Namespaces = append(config.Namespaces, devNamespace{name, connectionString(host, key, auth.DevKey)})
 	}
 	for _, text := range e.file.Warnings {
 		_, _ = fmt.Fprintf(p.Err, "peeklock: warning: %s: %s\n", e.path, output.Printable(text, output.FieldCharactersMax))

@@ -27,6 +27,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // member is one complete member of a cluster: the node that stores messages, with the gateway and the control API.
@@ -60,6 +61,8 @@ type memberParts struct {
 	trustAll bool
 	// operations are further operations of the control API; nil: none.
 	operations func(*member) map[string]func(*http.Request) (any, error)
+	// ownNamespace returns the function of the keyring of that name; nil: none.
+	ownNamespace func(*member) func(context.Context, string) (fsm.NamespaceID, func() bool, error)
 	// socket is the path of the control socket; "": there is none.
 	socket    string
 	proxyFrom []netip.Prefix // networks of proxies that report client addresses
@@ -117,6 +120,9 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	p.auth.Rules, p.auth.Audit = accessRules{m.node.Router()}, p.audit
+	if p.ownNamespace != nil {
+		p.auth.OwnNamespace = p.ownNamespace(m)
+	}
 	ring, err := auth.New(p.auth)
 	if err != nil {
 		p.closeListeners()

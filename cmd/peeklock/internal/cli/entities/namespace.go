@@ -24,7 +24,7 @@ func namespaces(ctx context.Context, c *client.Client) ([]api.Namespace, error) 
 func namespaceNoun() command.Noun {
 	path := func(args []string) string { return namespacePath(args[0]) }
 	return command.Noun{Name: "namespace", Short: "Create, list, show, update and delete namespaces", Long: `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
-by the host name that they connect to: NAME.anything, such as orders.sb.example.com (which must resolve, as must orders.localhost), or one of
+by the host name that they connect to: NAME.anything, such as orders.sb.example.com (which must resolve; orders.localhost needs a hosts entry on most systems), or one of
 its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, Verbs: []command.Verb{
 		putNamespaceVerb(command.Verb{
 			Use: "create NAME", Short: "Create a namespace",
