@@ -1,15 +1,17 @@
 package metrics
 
 import (
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/forwarding"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 func memberFamilies() []family {
@@ -303,4 +305,26 @@ func entityFamilies() []family {
 	}
 }
 
-func partitionLabel(id fsm.PartitionID) string { return strconv.FormatUint(uint64(id), 10) }
+// families returns all families in the order of their packages.
+func families() []family {
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
+	for i := range all {
+		f := &all[i]
+		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+	}
+	return all
+}
+
+// Table returns the table of all metrics in Markdown.
+func Table() string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, f := range families() {
+		labels := strings.Join(f.labels, ", ")
+		if labels == "" {
+			labels = "-"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, strings.ReplaceAll(f.help, "|", `\|`))
+	}
+	return b.String()
+}

@@ -1,13 +1,15 @@
 package metrics
 
 import (
-	"fmt"
-	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -79,30 +81,6 @@ func (f *family) collect(p *statsSnapshot, to chan<- prometheus.Metric) {
 	}
 }
 
-// families returns all families in the order of their packages.
-func families() []family {
-	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
-	for i := range all {
-		f := &all[i]
-		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
-	}
-	return all
-}
-
-// Table returns the table of all metrics in Markdown.
-func Table() string {
-	var b strings.Builder
-	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-	for _, f := range families() {
-		labels := strings.Join(f.labels, ", ")
-		if labels == "" {
-			labels = "-"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, strings.ReplaceAll(f.help, "|", `\|`))
-	}
-	return b.String()
-}
-
 // sanitizeLabels replaces invalid UTF-8, which Prometheus refuses: one invalid label would make the whole scrape
 // fail.
 func sanitizeLabels(labels []string) {
@@ -116,4 +94,27 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+func partitionLabel(id fsm.PartitionID) string { return strconv.FormatUint(uint64(id), 10) }
+
+// statsSnapshot holds the stats of a member at one point in time.
+type statsSnapshot struct {
+	at             time.Time
+	name, version  string
+	ready          bool
+	node           cluster.Stats
+	gateway        amqp.Stats
+	hasGateway     bool
+	connectionsMax int // that the gateway accepts
+	expiries       map[string]time.Time
+	memory         Memory
+	hasMemory      bool
+}
+
+// Memory is the memory of the process, in bytes.
+type Memory struct {
+	Limit    int64 // of the process
+	Index    int64 // index of waiting messages, without bodies, as measured by the last cycle of the garbage collector
+	IndexMax int64 // above it, sends are refused
 }

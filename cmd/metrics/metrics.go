@@ -45,13 +45,6 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Memory is the memory of the process, in bytes.
-type Memory struct {
-	Limit    int64 // of the process
-	Index    int64 // index of waiting messages, without bodies, as measured by the last cycle of the garbage collector
-	IndexMax int64 // above it, sends are refused
-}
-
 // Validate returns an error that names what is missing.
 func (c *Config) Validate() error {
 	switch {
@@ -70,20 +63,6 @@ type Collector struct {
 
 	mu   sync.Mutex
 	last *statsSnapshot
-}
-
-// statsSnapshot holds the stats of a member at one point in time.
-type statsSnapshot struct {
-	at             time.Time
-	name, version  string
-	ready          bool
-	node           cluster.Stats
-	gateway        amqp.Stats
-	hasGateway     bool
-	connectionsMax int // that the gateway accepts
-	expiries       map[string]time.Time
-	memory         Memory
-	hasMemory      bool
 }
 
 // New prepares the collection; it reads no stats before the first scrape.

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -50,30 +49,6 @@ func openPatiently(open func() (*os.File, error)) (*os.File, error) {
 	}
 }
 
-// WriteSynced writes a small file and makes the file and its name durable. It truncates a file that exists.
-func WriteSynced(files FS, path string, content []byte) error {
-	if err := WriteFile(files, path, content, FileMode); err != nil {
-		return err
-	}
-	return files.SyncFolder(filepath.Dir(path))
-}
-
-// WriteFile is WriteSynced without making the name durable.
-func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
-	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
-
 // IsRetriableWrite reports whether a write has failed for a shortage and changed nothing, so that it can be
 // tried again. After any other error, a failed sync above all, the content of the disk is unknown.
 func IsRetriableWrite(err error) bool {
@@ -103,3 +78,6 @@ func AsDamage(err error) error {
 	}
 	return fmt.Errorf("%w (%w)", err, ErrDamaged)
 }
+
+// RetryInterval is the time between two tries of a write that has to wait for space or for a file descriptor.
+const RetryInterval = 200 * time.Millisecond

@@ -1,9 +1,12 @@
 package disk
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // FS is the file system that holds the data of a member: all that packages partition and cluster store passes
@@ -132,4 +135,28 @@ func open(files FS, path string, flag int) (File, error) {
 		f, err = files.OpenFile(path, flag, 0)
 	}
 	return f, err
+}
+
+// WriteSynced writes a small file and makes the file and its name durable. It truncates a file that exists.
+func WriteSynced(files FS, path string, content []byte) error {
+	if err := WriteFile(files, path, content, FileMode); err != nil {
+		return err
+	}
+	return files.SyncFolder(filepath.Dir(path))
+}
+
+// WriteFile is WriteSynced without making the name durable.
+func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }

@@ -2,18 +2,12 @@ package disk
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// RetryInterval is the time between two tries of a write that has to wait for space or for a file descriptor.
-const RetryInterval = 200 * time.Millisecond
 
 // The ballast is a file that is deleted when the disk is full.
 const (
@@ -30,7 +24,6 @@ const (
 	// that it does not alternate.
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
-	zerosBytes           = 256 << 10 // written at once by file systems that cannot reserve space
 	// outOfFilesLogInterval is the least time between two log records of a shortage of file descriptors.
 	outOfFilesLogInterval = time.Minute
 )
@@ -229,33 +222,3 @@ func (s *Monitor) SetLowMemory(on bool) { s.lowMemory.Store(on) }
 
 // RefusesGrowth reports whether disk space or memory is low.
 func (s *Monitor) RefusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
-
-// Allocate creates a file for which the file system has reserved size bytes.
-func Allocate(files FS, path string, size int64) error {
-	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode)
-	if err != nil {
-		return fmt.Errorf("allocate: %w", err)
-	}
-	if file, ok := f.(*os.File); ok {
-		err = reserveBytes(file, size)
-	} else {
-		err = writeZeros(f, size)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("allocate %s: %w", path, errors.Join(err, files.Remove(path)))
-	}
-	return nil
-}
-
-// writeZeros is for file systems that cannot reserve space.
-func writeZeros(f File, size int64) error {
-	zeros := make([]byte, min(size, zerosBytes))
-	for size > 0 {
-		n, err := f.Write(zeros[:min(size, zerosBytes)])
-		if err != nil {
-			return err
-		}
-		size -= int64(n)
-	}
-	return f.Sync()
-}

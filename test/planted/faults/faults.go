@@ -16,16 +16,6 @@ import (
 // Variable is the environment variable that names the active faults, separated by commas.
 const Variable = "PEEKLOCK_PLANTED"
 
-// Fault is a fault, and the test that must fail while it is active.
-type Fault struct {
-	Name    string   // in lower case with dashes
-	Package string   // of the test, relative to the module
-	Test    string   // name of the test, with subtests if needed
-	Env     []string // of the test process, besides [Variable]
-	Next    bool     // whether the test needs the next release (test/upgrade)
-	Patches []overlay.Patch
-}
-
 // All returns all faults, in alphabetical order.
 func All() []Fault {
 	all := slices.Concat(fsmFaults(), partitionFaults(), clusterFaults(), amqpFaults())

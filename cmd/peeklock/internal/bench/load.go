@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 )
@@ -218,42 +216,12 @@ func (l *load) settling() int64 {
 	return n
 }
 
-// progressMark holds the counts at one point in time.
-type progressMark struct {
-	at                           time.Time
-	confirmed, received, settled uint64
-	servers, own                 cpuTime
-}
-
 func (l *load) mark() progressMark {
 	return progressMark{
 		at:        time.Now(),
 		confirmed: l.counts.confirmed.Load(), received: l.counts.received.Load(), settled: l.counts.settled.Load(),
 		servers: cpuOf(l.options.pids...), own: cpuOfSelf(),
 	}
-}
-
-// Latencies are in microseconds, with a precision of three digits, up to ten minutes.
-const (
-	latencyMaxMicros = 10 * 60 * 1_000_000
-	latencyDigits    = 3
-)
-
-// latencies is a histogram that several goroutines may use.
-type latencies struct {
-	mu sync.Mutex
-	h  *hdrhistogram.Histogram
-}
-
-func newLatencies() *latencies {
-	return &latencies{h: hdrhistogram.New(1, latencyMaxMicros, latencyDigits)}
-}
-
-func (l *latencies) add(nanos int64) {
-	micros := min(max(nanos/1000, 1), latencyMaxMicros)
-	l.mu.Lock()
-	_ = l.h.RecordValue(micros) // the value is within the limits of the histogram
-	l.mu.Unlock()
 }
 
 // Times that a client waits before it reconnects.

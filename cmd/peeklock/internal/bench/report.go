@@ -354,3 +354,10 @@ func (l *load) backlog(m progressMark) uint64 {
 	}
 	return copies - m.received
 }
+
+// progressMark holds the counts at one point in time.
+type progressMark struct {
+	at                           time.Time
+	confirmed, received, settled uint64
+	servers, own                 cpuTime
+}

@@ -1,11 +1,7 @@
 package bench
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 )
 
 // Limits of a benchmark with sessions.
@@ -90,68 +85,4 @@ type benchGroups struct {
 	Sessions   int    `json:"sessions"` // in each queue
 	Accepted   uint64 `json:"accepted"` // how often a receiver accepted a session
 	Misordered uint64 `json:"misordered"`
-}
-
-// sessions receives from one session after another over a connection.
-func (r *receiver) sessions(ctx context.Context, d *gateway.Session) error {
-	r.attached()
-	for {
-		link, err := d.AcceptSession(ctx, r.queue, -1, false, nil, benchAcceptMax)
-		switch {
-		case errors.Is(err, gateway.ErrNoMessage):
-			continue
-		case err != nil:
-			return err
-		}
-		r.load.counts.accepted.Add(1)
-		if err := r.drainSession(ctx, link); err != nil {
-			return fmt.Errorf("session %s: %w", gateway.SessionOf(link), err)
-		}
-		if err := link.Close(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// drainSession receives the messages of a session, up to the credit.
-func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error {
-	if err := link.IssueCredit(uint32(r.load.options.credit)); err != nil {
-		return err
-	}
-	// A session is accepted because it has a message, unless that expires now. Drain only after the first message
-	// has arrived, because go-amqp may send the drain before the credit.
-	first, err := gateway.Next(ctx, link, benchAcceptMax)
-	switch {
-	case errors.Is(err, gateway.ErrNoMessage):
-		return nil
-	case err != nil:
-		return err
-	}
-	if err := link.DrainCredit(ctx, nil); err != nil {
-		return err
-	}
-	return r.settleAll(ctx, link, first)
-}
-
-// settleAll checks the arrived messages in order and settles them, several at a time.
-func (r *receiver) settleAll(ctx context.Context, link *amqp.Receiver, first *amqp.Message) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slots := make(chan struct{}, r.load.options.settlers)
-	var settling sync.WaitGroup
-	for message := first; message != nil; message = link.Prefetched() {
-		t, counter := r.countArrival(message)
-		r.settling.Add(1)
-		slots <- struct{}{}
-		settling.Go(func() {
-			defer func() { <-slots }()
-			err := link.AcceptMessage(ctx, message)
-			r.settling.Add(-1)
-			if err := r.countSettlement(err, t, counter); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	settling.Wait()
-	return context.Cause(ctx)
 }

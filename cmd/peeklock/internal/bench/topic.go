@@ -18,7 +18,6 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // Limits of a benchmark with a topic: those of the broker.
@@ -93,29 +92,6 @@ func (b *benchTopic) copies() int {
 		return b.subscriptions
 	}
 	return min(b.matching, b.subscriptions)
-}
-
-func (o *benchOptions) topicName() string { return o.prefix + "-topic" }
-
-// target returns the address to which a sender sends.
-func (o *benchOptions) target(sender int) string {
-	if o.topic.subscriptions > 0 {
-		return o.topicName()
-	}
-	return o.queue(sender)
-}
-
-// source returns the address from which a receiver receives, and the index of the message copy that it gets.
-func (o *benchOptions) source(receiver int) (address string, copyIndex int) {
-	if o.topic.subscriptions > 0 {
-		copyIndex = receiver % o.topic.copies()
-		return o.subscription(copyIndex), copyIndex
-	}
-	return o.queue(receiver), 0
-}
-
-func (o *benchOptions) subscription(i int) string {
-	return fsm.SubscriptionPath(o.topicName(), "s-"+strconv.Itoa(i))
 }
 
 // Properties that the rules refer to.
