@@ -293,9 +293,7 @@ func (c *conn) end() {
 	c.mu.Lock()
 	c.flushDispositions()
 	c.phase = phaseClosed
-	for _, s := range c.sessions {
-		s.drop()
-	}
+	c.dropSessions()
 	clear(c.sessions)
 	c.flushStats()
 	c.timer.Stop()

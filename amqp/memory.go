@@ -143,9 +143,7 @@ func (c *conn) closeForMemory() {
 	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(
 		"The member is nearly out of memory, and this connection held more than its fair share of it: %d bytes. Have fewer and smaller messages on the way.", held)})
 	c.mu.Lock()
-	for _, s := range c.sessions {
-		s.drop()
-	}
+	c.dropSessions()
 	c.unlock()
 	timer := time.NewTimer(closeWithin)
 	defer timer.Stop()

@@ -160,12 +160,33 @@ func (s *session) fail(ctx context.Context, cause refusal.Cause) {
 // drop releases everything that the session holds. Messages that clients have locked remain locked.
 func (s *session) drop() {
 	s.ended, s.unsettledMaxReached = true, false
+	s.dropCoordinators()
 	clear(s.unsettled)
 	s.countUnsettled()
 	for _, e := range s.links {
 		e.drop()
 	}
 	clear(s.links)
+}
+
+// dropCoordinators rolls back the transactions of the session, which settle messages of its other links.
+func (s *session) dropCoordinators() {
+	for handle, e := range s.links {
+		if e.base().kind == coordinatorNode {
+			e.drop()
+			delete(s.links, handle)
+		}
+	}
+}
+
+// dropSessions releases everything that the sessions hold. mu is held.
+func (c *conn) dropSessions() {
+	for _, s := range c.sessions {
+		s.dropCoordinators()
+	}
+	for _, s := range c.sessions {
+		s.drop()
+	}
 }
 
 // flow handles a flow frame: its session part, and its link part if it has one.

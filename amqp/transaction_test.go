@@ -714,6 +714,9 @@ func TestOneEntityInATransaction(t *testing.T) {
 	p.settleIn(txn, 1, 1, &wire.Accepted{})
 	p.rejected(1, wire.RoleSender, wire.ConditionNotAllowed, false)
 	p.rollback(1, txn)
+	if got := b.counts("bills"); got.Locked != 1 { // unlike a message of a second partition
+		t.Errorf("the message of the second entity: %+v", got)
+	}
 	p.send(dispose(0, 1, false, &wire.Accepted{}))
 	for done := uint32(0); done < 2; {
 		d := expect[*wire.Disposition](p)

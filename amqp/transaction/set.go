@@ -39,11 +39,14 @@ type Connection interface {
 	ShortOfMemory() bool
 	// Committed is told what was committed. The mutex is held.
 	Committed(work *fsm.Transaction)
+	// CountSettled is told what the broker has settled outside of a commit. The mutex is not held.
+	CountSettled(settlements []fsm.Settlement, codes []fsm.Code)
 }
 
 // Broker has the methods of amqp.Broker that transactions call; the same rules apply to them.
 type Broker interface {
 	Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code))
+	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
 	Transact(tx fsm.Transaction, done func(fsm.Code))
 }
 
@@ -174,8 +177,9 @@ func (all *Set) MarkRollbackOnly(id *ID, cause refusal.Cause) {
 }
 
 // rollback ends a transaction without performing its operations. The deliveries that it would have settled
-// remain locked and unsettled.
+// remain locked and unsettled, except those that it abandons.
 func (all *Set) rollback(t *Transaction) {
+	t.abandon()
 	t.MarkRollbackOnly(t.rollbackReason)
 	all.close(t)
 	delete(all.committing, t.id)

@@ -19,6 +19,8 @@ func (*idleConnection) Recovered(context.Context)  {}
 func (*idleConnection) Committed(*fsm.Transaction) {}
 func (*idleConnection) ShortOfMemory() bool        { return false }
 
+func (*idleConnection) CountSettled([]fsm.Settlement, []fsm.Code) {}
+
 func TestExpiredTransactionsMax(t *testing.T) {
 	t.Parallel()
 	all := NewSet(&idleConnection{}, nil)

@@ -36,6 +36,10 @@ type Transaction struct {
 	home      *fsm.EntityRef
 	homeShard int
 
+	// abandoned is done when the transaction ends: it abandons the messages whose settlement was refused because they are
+	// in a second partition of their entity. The service does so too.
+	abandoned fsm.SettleAt
+
 	unchecked []check // operations about which the broker was not asked yet
 	checking  bool    // a question is with the broker, or the next one is due
 	preparing int     // operations that are enlisted when the broker has answered
@@ -90,7 +94,8 @@ func (t *Transaction) reserve(sends, settlements, bytes int) (cause refusal.Caus
 	return refusal.Cause{}
 }
 
-// MarkRollbackOnly makes the transaction rollback-only and drops its operations. The mutex is held.
+// MarkRollbackOnly makes the transaction rollback-only and drops its operations, except what it abandons at its end. The
+// mutex is held.
 func (t *Transaction) MarkRollbackOnly(cause refusal.Cause) {
 	if t.rollbackReason.Condition == "" {
 		t.rollbackReason = cause
@@ -98,8 +103,21 @@ func (t *Transaction) MarkRollbackOnly(cause refusal.Cause) {
 	if t.deliveries != nil {
 		t.deliveries.RolledBack()
 	}
-	t.set.bytes -= t.bytes
-	t.bytes, t.work, t.deliveries, t.locks = 0, fsm.Transaction{}, nil, nil
+	kept := len(t.abandoned.Settlements) * operationOverhead
+	t.set.bytes += kept - t.bytes
+	t.bytes, t.work, t.deliveries, t.locks = kept, fsm.Transaction{}, nil, nil
+}
+
+// abandon abandons the messages of abandoned. The mutex is held.
+func (t *Transaction) abandon() {
+	all, c := t.abandoned, t.set.conn
+	if len(all.Settlements) == 0 {
+		return
+	}
+	t.abandoned = fsm.SettleAt{}
+	c.Later(func() {
+		t.set.broker.Settle(all.At, all.Settlements, func(codes []fsm.Code) { c.CountSettled(all.Settlements, codes) })
+	})
 }
 
 // refuse makes the transaction rollback-only for a cause, which it returns.
@@ -156,25 +174,37 @@ func (t *Transaction) Settle(at fsm.EntityRef, settlements []fsm.Settlement) ref
 
 // addSettlements adds settlements to the work, or returns the reason why they cannot be part of it.
 func (t *Transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal.Cause {
-	if cause := t.settleIn(at, settlements[0].Lock.Sequence.Shard()); cause.Condition != "" {
-		return cause
-	}
 	if t.locks == nil {
 		t.locks = make(map[fsm.LockID]struct{}, len(settlements))
 	}
 	for i := range settlements {
 		lock := settlements[i].Lock
+		if cause := t.settleIn(at, lock.Sequence.Shard()); cause.Condition != "" {
+			t.abandonSecondPartition(at, settlements)
+			return cause
+		}
 		if _, twice := t.locks[lock]; twice {
 			return refusal.New(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
-		}
-		if cause := t.settleIn(at, lock.Sequence.Shard()); cause.Condition != "" {
-			return cause
 		}
 		t.locks[lock] = struct{}{}
 	}
 	g := t.settlementsAt(at)
 	g.Settlements = append(g.Settlements, settlements...)
 	return refusal.Cause{}
+}
+
+// abandonSecondPartition records which of the refused settlements are in a second partition of the entity in which the
+// transaction settles.
+func (t *Transaction) abandonSecondPartition(at fsm.EntityRef, refused []fsm.Settlement) {
+	if t.home.ID != at.ID {
+		return
+	}
+	t.abandoned.At = at
+	for i := range refused {
+		if lock := refused[i].Lock; lock.Sequence.Shard() != t.homeShard {
+			t.abandoned.Settlements = append(t.abandoned.Settlements, fsm.Settlement{Lock: lock, Verb: fsm.Abandon})
+		}
+	}
 }
 
 // settleIn records the entity and the shard in which the transaction settles and cancels, or returns the reason why it
