@@ -33,10 +33,11 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	}
 	s.totals.accepted.Add(1)
 	c = newConn(&s.config, peer)
-	c.totals, c.refusalLog, c.missingRightLog, c.consumers = s.totals, &s.refusalLog, &s.missingRightLog, &s.consumers
+	c.totals, c.refusalLog, c.consumers = s.totals, &s.refusalLog, &s.consumers
+	c.credentials.LimitMissing(&s.missingRightLog)
 	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
 	c.openWork = func(key string) {
-		owner := work.Owner{Source: c.origin, Namespace: uint32(c.namespace), Key: key}
+		owner := work.Owner{Source: c.origin, Namespace: uint32(c.credentials.Namespace()), Key: key}
 		c.work = s.work.Open(owner, workPerSecond, workBurst)
 		c.scanWork.Open(s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst))
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
@@ -14,7 +15,7 @@ import (
 
 // readAttach reads the request of an attach, or returns the reason why it is refused.
 func (l *link) readAttach(a *wire.Attach) refusal.Cause {
-	var address any
+	var named any
 	switch {
 	case len(a.Name) > linkNameBytesMax:
 		return refusal.New(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
@@ -22,28 +23,28 @@ func (l *link) readAttach(a *wire.Attach) refusal.Cause {
 		l.kind = coordinatorNode
 		return refusal.Cause{}
 	case a.Role == wire.RoleSender && a.Target != nil:
-		address, l.right = a.Target.Address, fsm.Send
+		named, l.right = a.Target.Address, fsm.Send
 		if a.Target.Dynamic {
-			return l.readTemporary(address, a.Target.Capabilities)
+			return l.readTemporary(named, a.Target.Capabilities)
 		}
 	case a.Role == wire.RoleReceiver && a.Source != nil:
-		address, l.right = a.Source.Address, fsm.Listen
+		named, l.right = a.Source.Address, fsm.Listen
 		if a.Source.Dynamic {
-			return l.readTemporary(address, a.Source.Capabilities)
+			return l.readTemporary(named, a.Source.Capabilities)
 		}
 	case a.Role == wire.RoleReceiver && a.Name != "":
 		return l.readUnsubscribe(a)
 	default:
 		return refusal.New(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
 	}
-	path, ok := reducePath(address)
+	path, ok := address.Reduce(named)
 	if !ok || path == "" {
 		return refusal.New(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
 	l.path = path
-	if strings.EqualFold(path, cbsPath) {
+	if strings.EqualFold(path, address.CBS) {
 		l.kind, l.right = cbsNode, 0
-	} else if _, ok := cutManagement(path); ok {
+	} else if _, ok := address.CutManagement(path); ok {
 		l.kind, l.right = managementNode, 0
 	}
 	if a.Role == wire.RoleReceiver {
@@ -66,8 +67,8 @@ func (l *link) readTransferDestination(a *wire.Attach) refusal.Cause {
 		if pair.Key != destinationKey && pair.Key != string(destinationKey) || pair.Value == nil {
 			continue
 		}
-		address, _ := wire.AsText(pair.Value)
-		path, ok := reducePath(address)
+		named, _ := wire.AsText(pair.Value)
+		path, ok := address.Reduce(named)
 		if !ok || path == "" {
 			return refusal.New(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
 		}
@@ -199,7 +200,7 @@ func (l *link) entitiesOf(ctx context.Context) (place, via fsm.EntityRef, cause 
 		via, err = c.resolvePath(ctx, path)
 	}
 	if err == nil {
-		path, _ = cutManagement(l.path)
+		path, _ = address.CutManagement(l.path)
 		place, err = c.resolvePath(ctx, path)
 	}
 	if err != nil {
@@ -238,7 +239,7 @@ func entitiesNotAllowed(e endpoint, place *fsm.EntityRef, via fsm.EntityRef) ref
 func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, error) {
 	until := time.Now().Add(attachBusyMax)
 	for pause := attachPauseMin; ; pause *= 2 {
-		at, err := c.config.Broker.Resolve(ctx, c.namespace, path)
+		at, err := c.config.Broker.Resolve(ctx, c.credentials.Namespace(), path)
 		if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
 			return at, err
 		}

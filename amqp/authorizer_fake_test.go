@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
@@ -70,7 +71,7 @@ func (g *scriptedAuthorizer) through(c *Config) { c.Authorizer = g }
 // unknown sends everything up to begin with a mechanism that does not authenticate.
 func (p *peer) unknown() *peer {
 	p.Helper()
-	p.open(mechanismAnonymous, "")
+	p.open(login.MechanismAnonymous, "")
 	p.send(&wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
 	expect[*wire.Begin](p)
 	return p

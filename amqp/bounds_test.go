@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -268,7 +269,7 @@ func TestPutTokenWithin(t *testing.T) {
 		p.login()
 		before := time.Now()
 		p.putToken("sb://h/orders", 503) // the token was not verified
-		if d := time.Since(before); d != putTokenWithin {
+		if d := time.Since(before); d != login.PutTokenWithin {
 			t.Errorf("after %v", d)
 		}
 	})

@@ -13,7 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
@@ -21,7 +23,6 @@ import (
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // phase is the state of a connection.
@@ -39,16 +40,15 @@ const (
 // the broker in done functions access them. The broker is never called with mu held, because it may call done
 // at once: calls are appended to brokerCalls and made by unlock.
 type conn struct {
-	config          *Config
-	totals          *totals // of the Server
-	peer            net.Conn
-	reader          *wire.Reader
-	log             *slog.Logger
-	refusalLog      *refusal.LogLimiter // of the Server, for refusals
-	missingRightLog *refusal.LogLimiter // of the Server, for rights that are missing
-	origin          netip.Addr          // the client address that limits and logs use
-	tracer          *tracer             // nil: no messages are traced
-	acknowledge     func()              // of a peer that is an AcknowledgingConn; otherwise nil
+	config      *Config
+	totals      *totals // of the Server
+	peer        net.Conn
+	reader      *wire.Reader
+	log         *slog.Logger
+	refusalLog  *refusal.LogLimiter // of the Server, for refusals
+	origin      netip.Addr          // the client address that limits and logs use
+	tracer      *tracer             // nil: no messages are traced
+	acknowledge func()              // of a peer that is an AcknowledgingConn; otherwise nil
 
 	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
@@ -67,13 +67,10 @@ type conn struct {
 
 	mu               sync.Mutex
 	phase            phase
-	host             string          // of the open, as the peer wrote it; "" for none. Set before the first begin
-	hostNamespace    fsm.NamespaceID // that the host name selected. Set before the first begin
-	namespace        fsm.NamespaceID // hostNamespace, or that of the first credential; does not change once authenticated
-	login            login           // the login that SASL accepted
-	out              []byte          // encoded frames for the writer
-	brokerCalls      []func()        // calls to the broker, made by unlock
-	readAllowed      *sync.Cond      // the reader waits here while too much is in flight
+	host             string     // of the open, as the peer wrote it; "" for none. Set before the first begin
+	out              []byte     // encoded frames for the writer
+	brokerCalls      []func()   // calls to the broker, made by unlock
+	readAllowed      *sync.Cond // the reader waits here while too much is in flight
 	sessions         map[uint16]*session
 	linksByKey       map[linkKey]endpoint // the links by their names
 	consumers        *consumers           // those of the member; admit replaces it
@@ -83,21 +80,18 @@ type conn struct {
 	endedChannels    map[uint16]struct{}  // channels whose session the peer has ended
 	pendingRanges    []*session           // sessions with a disposition range that is not in out yet
 	waitingForOutput []*outgoingLink
-	grants           grants
 	timer            *time.Timer
 
+	credentials  login.Credentials
 	transactions transaction.Set
 	enlisted     map[deliveryKey]*enlistedDelivery // what transactions settle, by delivery
 	management   *management.Manager
 
 	started         time.Time
-	authenticated   bool      // a credential was accepted
 	onAuthenticated func()    // notifies the Server of the authentication; may be nil
 	release         func()    // notifies the Server of the end of the connection
 	refusals        int       // links that were refused
 	linksChanged    time.Time // when a link was last attached or ended
-	grantsChecked   time.Time // when the grants were last checked for revoked keys
-	expiredGrants   grants    // that were removed because they had expired, by path; at most audiencesMax
 
 	peerFrameMax    uint32        // largest frame that the peer accepts
 	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never
@@ -121,34 +115,34 @@ type conn struct {
 
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
-		config:          config,
-		totals:          new(totals), // admit replaces it with the totals of the Server
-		scanWork:        receiver.NewWork(),
-		peer:            peer,
-		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
-		refusalLog:      new(refusal.LogLimiter), // replaced in the same way
-		missingRightLog: new(refusal.LogLimiter),
-		origin:          connlimit.Source(peer.RemoteAddr()),
-		tracer:          newTracer(config.Tracer),
-		wake:            make(chan struct{}, 1),
-		written:         make(chan struct{}),
-		failing:         make(chan struct{}),
-		sessions:        make(map[uint16]*session),
-		linksByKey:      make(map[linkKey]endpoint),
-		consumers:       new(consumers),
-		endedChannels:   make(map[uint16]struct{}),
-		enlisted:        make(map[deliveryKey]*enlistedDelivery),
-		grants:          make(grants),
-		hostNamespace:   fsm.DefaultNamespace,
-		namespace:       fsm.DefaultNamespace,
-		started:         time.Now(),
-		peerFrameMax:    frameBytesMin,
-		channelMax:      channelMax,
+		config:        config,
+		totals:        new(totals), // admit replaces it with the totals of the Server
+		scanWork:      receiver.NewWork(),
+		peer:          peer,
+		log:           config.Logger.With("peer", peer.RemoteAddr().String()),
+		refusalLog:    new(refusal.LogLimiter), // replaced in the same way
+		origin:        connlimit.Source(peer.RemoteAddr()),
+		tracer:        newTracer(config.Tracer),
+		wake:          make(chan struct{}, 1),
+		written:       make(chan struct{}),
+		failing:       make(chan struct{}),
+		sessions:      make(map[uint16]*session),
+		linksByKey:    make(map[linkKey]endpoint),
+		consumers:     new(consumers),
+		endedChannels: make(map[uint16]struct{}),
+		enlisted:      make(map[deliveryKey]*enlistedDelivery),
+		started:       time.Now(),
+		peerFrameMax:  frameBytesMin,
+		channelMax:    channelMax,
 	}
 	if peer, ok := peer.(AcknowledgingConn); ok {
 		c.acknowledge = peer.AcknowledgeAtOnce
 	}
 	c.readAllowed = sync.NewCond(&c.mu)
+	c.credentials = login.New(login.Config{
+		Conn: (*owner)(c), Broker: config.Broker, Authorizer: config.Authorizer, Log: c.log, AuditLog: config.Audit,
+		MissingLog: new(refusal.LogLimiter), Peer: peer.RemoteAddr(), Origin: c.origin,
+	})
 	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
 	c.management = management.New((*owner)(c), config.Broker, &c.transactions, c.log)
 	c.linksChanged = c.started
@@ -158,10 +152,8 @@ func newConn(config *Config, peer net.Conn) *conn {
 	return c
 }
 
-// client returns the identity of the connection for the Authorizer.
-func (c *conn) client() Client {
-	return Client{Namespace: c.hostNamespace, Peer: c.peer.RemoteAddr()}
-}
+// urlOf returns the address of an entity as the service writes it in texts for the client.
+func (c *conn) urlOf(path string) string { return address.URL(c.host, path) }
 
 // unlock releases mu and then makes the calls to the broker that were collected under it. Every function that
 // may collect a call, or changes how much the connection holds, ends with unlock instead of mu.Unlock.
@@ -304,7 +296,7 @@ func (c *conn) end() {
 // inFlightMax returns how many bytes may be received and not stored or answered yet. For an unauthenticated
 // connection it suffices for a few tokens.
 func (c *conn) inFlightMax() int {
-	if !c.authenticated {
+	if !c.credentials.Authenticated() {
 		return min(unauthenticatedBytesMax, c.config.InFlightBytesMax)
 	}
 	return c.fairPart(c.config.InFlightBytesMax)
@@ -312,7 +304,7 @@ func (c *conn) inFlightMax() int {
 
 // partialBytesMax is inFlightMax for deliveries of which only a part was received.
 func (c *conn) partialBytesMax() int {
-	if !c.authenticated {
+	if !c.credentials.Authenticated() {
 		return unauthenticatedBytesMax
 	}
 	return partialBytesMax

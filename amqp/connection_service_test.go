@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -32,8 +33,8 @@ func TestExpiredTokenIsRefusedInTheWordsOfTheService(t *testing.T) {
 	p.receiver(1, "$cbs")
 	p.credit(1, 0, 10)
 	p.transfer(0, 0, requestMessage(wire.Properties{MessageID: "1"}, wire.Map{
-		{Key: "operation", Value: "put-token"}, {Key: "type", Value: sharedAccessKind}, {Key: "name", Value: "orders"},
-	}, sharedAccessPrefix+"sr=x"))
+		{Key: "operation", Value: "put-token"}, {Key: "type", Value: login.SharedAccessKind}, {Key: "name", Value: "orders"},
+	}, login.SharedAccessPrefix+"sr=x"))
 	p.accepted()
 	r := p.response()
 	description, _ := r.properties.Get("status-description").(string)

@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -194,7 +196,7 @@ func (p *peer) requester() *peer {
 	p.Helper()
 	p.login()
 	p.requestLinks(0, "orders/$management")
-	p.requestLinks(2, cbsPath)
+	p.requestLinks(2, address.CBS)
 	return p
 }
 
@@ -256,7 +258,7 @@ func TestLargestUsualRequestsHardlyWait(t *testing.T) {
 		}
 		took("renewals", 2000, func(i uint32) { p.managed(i, management.RenewOperation, lockTokens(1)) })
 		token := wire.Map{{Key: "operation", Value: putTokenOperation}, {Key: "type", Value: "jwt"}, {Key: "name", Value: "sb://h/orders"}}
-		took("tokens", audiencesMax, func(i uint32) {
+		took("tokens", login.AudiencesMax, func(i uint32) {
 			p.answered(2, 10_000+i, token, "SharedAccessSignature sr=x&sig=y&se=1&skn="+ruleName)
 		})
 		took("batch deletes", 60, func(i uint32) {
@@ -422,14 +424,14 @@ func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				_, p := piped(t, newFakeBroker("orders").topic("topic", "sub"), manyProcessors, func(config *Config) { config.Authorizer = fakeAuthorizer{c.grant} })
-				address := c.entity + "/$management"
+				node := c.entity + "/$management"
 				if c.anonymous {
 					p.unknown()
-					address = cbsPath
+					node = address.CBS
 				} else {
 					p.login()
 				}
-				p.requestLinks(c.handle, address)
+				p.requestLinks(c.handle, node)
 				begin := time.Now()
 				for i := range uint32(500) {
 					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: management.DeferredOperation}}, sequences(management.TokensMax))
@@ -452,7 +454,7 @@ func TestUnauthenticatedConnectionsDelayNoOthers(t *testing.T) {
 		var others []func()
 		for range unauthenticated {
 			q := connect(t, s).unknown()
-			q.requestLinks(2, cbsPath)
+			q.requestLinks(2, address.CBS)
 			others = append(others, func() {
 				for id := range uint32(requests) {
 					q.answered(2, id, wire.Map{{Key: "operation", Value: "no-such-operation"}}, nil)

@@ -2,12 +2,14 @@ package amqp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net"
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -18,10 +20,7 @@ const (
 	headerSASL = "AMQP\x03\x01\x00\x00"
 )
 
-var (
-	errProtocol       = errors.New("protocol fault in the handshake")
-	errOtherNamespace = errors.New("the login was for another namespace")
-)
+var errProtocol = errors.New("protocol fault in the handshake")
 
 // handshake handles everything from the first byte to open. Clients may send all of it at once without waiting
 // for answers (Python does).
@@ -30,7 +29,7 @@ func (c *conn) handshake(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read protocol header: %w", err)
 	}
-	if err := c.selectNamespace(ctx, c.tlsState().ServerName); err != nil {
+	if err := c.credentials.SelectNamespace(ctx, tlsState(c.peer).ServerName); err != nil {
 		return err
 	}
 	if string(header[:]) == headerSASL {
@@ -47,6 +46,44 @@ func (c *conn) handshake(ctx context.Context) error {
 		return fmt.Errorf("header % x: %w", header, errProtocol)
 	}
 	return c.open(ctx)
+}
+
+// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
+// connection wraps the connection in a type that has the state.
+func tlsState(peer net.Conn) tls.ConnectionState {
+	if t, ok := peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return t.ConnectionState()
+	}
+	return tls.ConnectionState{}
+}
+
+// sasl runs the security layer (part 5, 5.3.2): mechanisms, init, outcome.
+func (c *conn) sasl(ctx context.Context) error {
+	c.sendRaw(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLMechanisms{Mechanisms: login.Mechanisms()}))
+	c.reader.SetMaxFrame(saslFrameBytesMax)
+	frame, err := c.reader.ReadFrame()
+	c.reader.SetMaxFrame(frameBytesMax)
+	if err != nil {
+		return fmt.Errorf("read sasl-init: %w", err)
+	}
+	init, ok := frame.Body.(*wire.SASLInit)
+	if !ok || frame.Type != wire.FrameSASL {
+		return fmt.Errorf("%T instead of sasl-init: %w", frame.Body, errProtocol)
+	}
+	var refused error
+	if init.Hostname != nil {
+		refused = c.credentials.SelectNamespace(ctx, *init.Hostname)
+	}
+	if refused == nil {
+		ctx, cancel := context.WithTimeout(ctx, openWithin)
+		defer cancel()
+		refused = c.credentials.Authenticate(ctx, init, tlsState(c.peer).VerifiedChains)
+	}
+	if refused != nil {
+		c.totals.logins.Add(1)
+	}
+	c.sendRaw(wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLOutcome{Code: login.Outcome(refused)}))
+	return refused
 }
 
 // open reads the peer's open and answers it (part 2, 2.7.1).
@@ -76,20 +113,16 @@ func (c *conn) open(ctx context.Context) error {
 		return nil
 	}
 	c.host = *peer.Hostname
-	switch err := c.selectNamespace(ctx, *peer.Hostname); {
+	switch err := c.credentials.SelectNamespace(ctx, *peer.Hostname); {
 	case err == nil:
 		return nil
-	case !errors.Is(err, errOtherNamespace):
+	case !errors.Is(err, login.ErrOtherNamespace):
 		c.fail(ctx, &wire.Error{Condition: wire.ConditionServerBusy, Description: fmt.Sprintf(
 			"The host '%.256s' may select a namespace that this member does not know yet. Try again.", *peer.Hostname)})
 		return nil
 	}
 	// A right in one namespace is not valid in another. Our open is sent first, because an error can be
 	// reported only after it (part 2, 2.4.1).
-	c.mu.Lock()
-	c.audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", c.login.kind), slog.String("name", c.login.name),
-		slog.String("reason", "the open names another namespace than the login was for"))
-	c.unlock()
 	c.fail(ctx, &wire.Error{Condition: wire.ConditionUnauthorizedAccess, Description: fmt.Sprintf(
 		"Unauthorized access. The login was for another namespace than that of the host '%.256s'. Send the same host name in sasl-init, or use TLS with it.", *peer.Hostname)})
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -33,7 +34,7 @@ func FuzzHandshake(f *testing.F) {
 	attach := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}})
 	session := wire.AppendFrame(wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Open{ContainerID: "c", Hostname: ptr("second.localhost:5672"), MaxFrameSize: ptr(uint32(512))}),
 		wire.FrameAMQP, 0, &wire.Begin{IncomingWindow: 10})
-	for _, mechanism := range []wire.Symbol{mechanismAnonymous, mechanismCBS, mechanismExternal, mechanismPlain, "SCRAM-SHA-256"} {
+	for _, mechanism := range []wire.Symbol{login.MechanismAnonymous, login.MechanismCBS, login.MechanismExternal, login.MechanismPlain, "SCRAM-SHA-256"} {
 		init := wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanism, InitialResponse: []byte("\x00" + ruleName + "\x00wrong"), Hostname: ptr("second")})
 		f.Add(bytes.Join([][]byte{[]byte(headerSASL), init, []byte(headerAMQP), session, attach}, nil), uint16(3))
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -24,8 +25,8 @@ const idleConnections = 10_000
 // client's end.
 func BenchmarkIdleConnections(b *testing.B) {
 	for name, act := range map[string]func(p *peer){
-		"anonymous": func(p *peer) { p.open(mechanismAnonymous, "") },
-		"plain":     func(p *peer) { p.open(mechanismPlain, "\x00"+ruleName+"\x00"+ruleKey) },
+		"anonymous": func(p *peer) { p.open(login.MechanismAnonymous, "") },
+		"plain":     func(p *peer) { p.open(login.MechanismPlain, "\x00"+ruleName+"\x00"+ruleKey) },
 		"receiver": func(p *peer) {
 			p.login()
 			p.receiver(0, "orders")

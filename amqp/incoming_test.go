@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -51,7 +52,7 @@ func TestRefusedLinkGetsAnAttachAndADetach(t *testing.T) {
 		"dead-letter":     {wire.Attach{Target: &wire.Target{Address: "orders/$deadletterqueue"}}, wire.ConditionNotAllowed, ""},
 		"message session": {wire.Attach{Role: true, Source: &wire.Source{Address: "orders", Filter: filter}}, wire.ConditionNotAllowed, ""},
 		"long name":       {wire.Attach{Name: strings.Repeat("x", linkNameBytesMax+1), Target: &wire.Target{Address: "orders"}}, wire.ConditionInvalidField, ""},
-		"long address":    {wire.Attach{Target: &wire.Target{Address: strings.Repeat("x", addressBytesMax+1)}}, wire.ConditionInvalidField, ""},
+		"long address":    {wire.Attach{Target: &wire.Target{Address: strings.Repeat("x", address.BytesMax+1)}}, wire.ConditionInvalidField, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

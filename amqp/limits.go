@@ -42,7 +42,6 @@ const (
 	openWithin                   = 10 * time.Second       // from accept to open
 	authenticateWithin           = 60 * time.Second       // from accept to the first token or link
 	linklessWithin               = 5 * time.Minute        // without any link; as the cloud does
-	grantCheckEvery              = 10 * time.Second       // how often the keys that links depend on are checked
 	idleTimeOut                  = 240 * time.Second      // idle-time-out that we announce
 	idleTimeOutMin               = time.Second            // shortest idle-time-out that a peer may announce
 	heartbeatMax                 = 15 * time.Second       // longest time without sending anything
@@ -67,9 +66,6 @@ const (
 	unauthenticatedRefusalsMax = 64        // links refused for lack of a token
 	unauthenticatedBytesMax    = 256 << 10 // received and not answered yet; also received in part
 )
-
-// putTokenWithin limits the time of one put-token.
-const putTokenWithin = 20 * time.Second
 
 // coordinatorBytesMax limits a command to a coordinator; a discharge has 28 bytes.
 const coordinatorBytesMax = 4096

@@ -85,7 +85,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	case cause.Condition != "":
 	case c.links >= linksMax:
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax)
-	case !c.authenticated && c.links >= unauthenticatedLinksMax:
+	case !c.credentials.Authenticated() && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
 	case l.temporary && c.temporaries >= temporariesMax:
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax)
@@ -95,16 +95,16 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		now := time.Now()
 		path, ok, revoked := l.permitted(now)
 		if revoked {
-			c.checkGrants(ctx, now, true)
+			c.credentials.CheckKeys(ctx, now)
 		}
 		if !ok {
-			c.auditMissing(ctx, path, l.right, "")
-			cause = c.missingRight(path, l.right, now)
+			c.credentials.AuditMissing(ctx, path, l.right, "")
+			cause = c.credentials.Missing(path, l.right, now)
 		}
 	}
 	if cause.Condition != "" {
 		l.refuse(ctx, cause)
-		if c.refusals++; !c.authenticated && c.refusals >= unauthenticatedRefusalsMax {
+		if c.refusals++; !c.credentials.Authenticated() && c.refusals >= unauthenticatedRefusalsMax {
 			return c.unauthenticatedLimit("refused links", unauthenticatedRefusalsMax)
 		}
 		return nil
@@ -182,27 +182,27 @@ func (l *link) detach(ctx context.Context, e endpoint, cause refusal.Cause) {
 // entity suffices to attach to its management node (the Go client does so for senders too); its operations are
 // checked one by one.
 func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
-	switch g := l.session.conn.grants; l.kind {
+	switch c := &l.session.conn.credentials; l.kind {
 	case cbsNode, coordinatorNode:
 		return "", true, false
 	case subscriptionNode:
 		if l.path == "" { // not found yet
-			return "", l.session.conn.authenticated, false
+			return "", c.Authenticated(), false
 		}
-		ok, revoked = g.allow(l.path, l.right, now)
+		ok, revoked = c.Covers(l.path, l.right, now)
 		return l.path, ok, revoked
 	case managementNode:
-		if ok, revoked = g.allow(l.path, fsm.Send, now); !ok {
-			ok, revoked = g.allow(l.path, fsm.Listen, now)
+		if ok, revoked = c.Covers(l.path, fsm.Send, now); !ok {
+			ok, revoked = c.Covers(l.path, fsm.Listen, now)
 		}
 		return l.path, ok, revoked
 	case entityNode:
 		if l.viaPath != "" {
-			if ok, revoked = g.allow(l.viaPath, l.right, now); !ok {
+			if ok, revoked = c.Covers(l.viaPath, l.right, now); !ok {
 				return l.viaPath, false, revoked
 			}
 		}
-		ok, also := g.allow(l.path, l.right, now)
+		ok, also := c.Covers(l.path, l.right, now)
 		return l.path, ok, revoked || also
 	}
 	return l.path, false, false

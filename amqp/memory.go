@@ -45,7 +45,7 @@ func (c *conn) heldBytes() int64 {
 	m := &c.memory
 	fixed := 0
 	if !m.closed {
-		fixed = len(c.grants) * grantBytes
+		fixed = c.credentials.Grants() * grantBytes
 	}
 	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
 		c.inFlightBytes+c.transactions.Bytes()+c.transactions.Len()*transaction.OverheadBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+

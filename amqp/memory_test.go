@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -262,7 +263,7 @@ func TestUnauthenticatedConnectionsShareTheirOwnMemory(t *testing.T) {
 	var unauthenticated []*peer
 	for len(unauthenticated) < 32 {
 		q := connect(t, s).unknown()
-		q.sender(0, cbsPath)
+		q.sender(0, address.CBS)
 		q.unfinished([]uint32{0}, tokenBytesMax, func() bool { return false })
 		unauthenticated = append(unauthenticated, q)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -77,7 +78,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
 	r.At, r.Path, r.LinkName = r.link.entity, r.link.path, r.argument("associated-link-name")
-	entity, _ := cutManagement(r.Path)
+	entity, _ := address.CutManagement(r.Path)
 	r.URL, r.NodeURL = c.urlOf(entity), c.urlOf(r.Path)
 	r.Respond = func(ctx context.Context, resp management.Response) { c.respond(ctx, r, resp) }
 	may := c.mayRequest(ctx, r, operation)
@@ -100,8 +101,8 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	needs := management.RightFor(operation)
 	var missing refusal.Cause
 	if !may {
-		missing = c.missingRight(r.link.path, needs, time.Now())
-		c.auditMissing(ctx, r.link.path, needs, operation)
+		missing = c.credentials.Missing(r.link.path, needs, time.Now())
+		c.credentials.AuditMissing(ctx, r.link.path, needs, operation)
 	}
 	c.unlock()
 	switch {
@@ -120,9 +121,16 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	}
 }
 
+// putToken performs the operation of $cbs.
+func (c *conn) putToken(ctx context.Context, r *request) {
+	defer c.recovered(ctx)
+	token, _ := wire.AsText(r.Body)
+	c.respond(ctx, r, management.Response{Reply: c.credentials.PutToken(ctx, token, r.argument("type"), r.argument("name"))})
+}
+
 // mayRequest reports whether the connection has the right to an operation. Anybody may put a token. mu is held.
 func (c *conn) mayRequest(ctx context.Context, r *request, operation string) bool {
-	return r.link.kind == cbsNode || c.hasRight(ctx, r.link.path, management.RightFor(operation), time.Now())
+	return r.link.kind == cbsNode || c.credentials.Allows(ctx, r.link.path, management.RightFor(operation), time.Now())
 }
 
 // has reports whether the node of the request performs an operation, if there is such an operation.
@@ -169,7 +177,7 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 func (c *conn) manageAgain(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	r.again = true
-	path, _ := cutManagement(r.Path)
+	path, _ := address.CutManagement(r.Path)
 	at, err := c.resolveSuccessor(ctx, path, r.At.ID)
 	if err != nil {
 		c.respond(ctx, r, management.ResponseFor(refusal.CodeOf(err)))
@@ -207,7 +215,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp management.Response
 		return
 	}
 	if resp.EntityGone && r.link.kind == managementNode {
-		entity, _ := cutManagement(r.Path)
+		entity, _ := address.CutManagement(r.Path)
 		resp.Text = refusal.NotFoundText(entity)
 	}
 	c.logSlow(ctx, r)

@@ -3,6 +3,7 @@ package amqp
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -32,9 +33,9 @@ func TestFirstCredentialMovesTheConnectionToItsNamespace(t *testing.T) {
 			t.Parallel()
 			g := &scriptedAuthorizer{grants: map[string]Grant{ruleName: c.first, "sb://h/": c.first}}
 			_, p := piped(t, newFakeBroker("one").addSecond("two"), g.through)
-			mechanism := wire.Symbol(mechanismAnonymous)
+			mechanism := wire.Symbol(login.MechanismAnonymous)
 			if c.login {
-				mechanism = mechanismPlain
+				mechanism = login.MechanismPlain
 				if !c.first.OwnNamespace {
 					g.give(ruleName, Grant{Rights: fsm.Manage, Namespace: fsm.DefaultNamespace})
 				}

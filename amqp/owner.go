@@ -2,7 +2,10 @@ package amqp
 
 import (
 	"context"
+	"time"
 
+	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/fsm"
@@ -57,6 +60,43 @@ func (o *owner) MemoryRefusal() refusal.Cause {
 // BusyReason adds to a server-busy refusal why the member accepts no messages.
 func (o *owner) BusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
 	return (*conn)(o).withBusyReason(code, cause)
+}
+
+// URLOf returns the address of an entity as the service writes it in texts for the client.
+func (o *owner) URLOf(path string) string { return (*conn)(o).urlOf(path) }
+
+// CountRefused counts a token that was refused.
+func (o *owner) CountRefused() { o.totals.logins.Add(1) }
+
+// Closing reports whether the connection is closing. mu is held.
+func (o *owner) Closing() bool { return o.phase >= phaseClosing }
+
+// Authenticated records that the connection is authenticated. From now on, the memory that the connection holds counts
+// for a key, or a subject, of its namespace. mu is held.
+func (o *owner) Authenticated(key string) {
+	if o.openWork != nil {
+		o.openWork(key)
+	}
+	o.memory.account.Assign(budget.Owner{Namespace: uint32(o.credentials.Namespace()), Key: key})
+	if o.onAuthenticated != nil {
+		o.onAuthenticated()
+	}
+}
+
+// GrantsChanged resets the timer. mu is held.
+func (o *owner) GrantsChanged() { (*conn)(o).resetTimer() }
+
+// RightsLost detaches the links that no grant covers any longer, including those whose attach is not complete. mu is
+// held.
+func (o *owner) RightsLost(ctx context.Context, now time.Time, lost login.Lost) {
+	for _, s := range o.sessions {
+		for _, e := range s.links {
+			l := e.base()
+			if path, ok, _ := l.permitted(now); !ok {
+				l.detach(ctx, e, lost.Refusal(path, l.right))
+			}
+		}
+	}
 }
 
 // HeldSession finds the session of an entity that a link of the connection holds: that of the link of a name, or the

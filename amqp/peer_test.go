@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -147,7 +148,7 @@ func (p *peer) login(change ...func(*wire.Open, *wire.Begin)) *peer {
 		c(open, begin)
 	}
 	b := []byte(headerSASL)
-	b = wire.AppendFrame(b, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: []byte("\x00" + ruleName + "\x00" + ruleKey)})
+	b = wire.AppendFrame(b, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: login.MechanismPlain, InitialResponse: []byte("\x00" + ruleName + "\x00" + ruleKey)})
 	b = append(b, headerAMQP...)
 	b = wire.AppendFrame(b, wire.FrameAMQP, 0, open)
 	b = wire.AppendFrame(b, wire.FrameAMQP, 0, begin)

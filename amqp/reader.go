@@ -171,7 +171,7 @@ func (c *conn) waitForWork(ctx context.Context, cost int) bool {
 	c.costs.bytes -= unpaid * responseUnitBytes
 	cost += unpaid
 	account := &c.work
-	if !c.authenticated {
+	if !c.credentials.Authenticated() {
 		account = &c.unauthenticatedWork
 	}
 	c.readPaused = true // a peer that is not read is not silent

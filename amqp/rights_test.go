@@ -1,12 +1,14 @@
 package amqp
 
 import (
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -108,7 +110,7 @@ func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 		revoke()
 		before := time.Now()
 		lost := p.detached(1)
-		if d := time.Since(before); lost[0] == nil || lost[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(lost[0].Description, "the key was changed or removed") || d > grantCheckEvery {
+		if d := time.Since(before); lost[0] == nil || lost[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(lost[0].Description, "the key was changed or removed") || d > login.CheckEvery {
 			t.Errorf("after %v: %+v", d, lost)
 		}
 		p.undisturbed()
@@ -234,17 +236,16 @@ func TestPuttingTokensDoesNotHideARevokedKey(t *testing.T) {
 		revoke()
 		c := onlyConn(t, s)
 		for range 8 {
-			time.Sleep(grantCheckEvery / 4) //nolint:forbidigo // of the bubble's clock
-			c.mu.Lock()
-			other.Path = "bills"
-			c.addGrant(t.Context(), grant{Grant: other}, time.Now())
-			c.unlock()
+			time.Sleep(login.CheckEvery / 4) //nolint:forbidigo // of the bubble's clock
+			if r := c.credentials.PutToken(t.Context(), "a token", "jwt", "sb://h/bills"); r.Status != http.StatusAccepted {
+				t.Errorf("put-token: %+v", r)
+			}
 		}
 		c.mu.Lock()
 		left := len(c.linksByKey)
 		c.mu.Unlock()
 		if left != 0 {
-			t.Errorf("%d links are left after %v", left, 2*grantCheckEvery)
+			t.Errorf("%d links are left after %v", left, 2*login.CheckEvery)
 		}
 		if lost := p.detached(1); lost[0] == nil {
 			t.Errorf("%+v", lost)

@@ -163,7 +163,7 @@ func TestRightsOfOperations(t *testing.T) {
 		} {
 			status, _, _ := p.manage(uint32(i), c.operation, nil)
 			if allowed := status != int32(401); allowed != (right == c.needs) {
-				t.Errorf("%s with %s alone: status %v", c.operation, claimText(right), status)
+				t.Errorf("%s with right %v alone: status %v", c.operation, right, status)
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 	case b.RemoteChannel != nil:
 		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: "A begin names a remote channel that began nothing."}
 	}
-	if !c.authenticated && len(c.sessions) >= unauthenticatedSessionsMax {
+	if !c.credentials.Authenticated() && len(c.sessions) >= unauthenticatedSessionsMax {
 		return c.unauthenticatedLimit("sessions", unauthenticatedSessionsMax)
 	}
 	s := &session{

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -116,11 +117,11 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 	})
 
 	s, q := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
-	b := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: []byte("\x00who\x00what")})
+	b := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: login.MechanismPlain, InitialResponse: []byte("\x00who\x00what")})
 	go func() { _, _ = q.net.Write(b) }()
 	q.header(headerSASL)
 	expect[*wire.SASLMechanisms](q)
-	if o := expect[*wire.SASLOutcome](q); o.Code == saslOK {
+	if o := expect[*wire.SASLOutcome](q); o.Code == login.CodeOK {
 		t.Fatal("let in")
 	}
 	comes(t, s, "a login was refused", func(f Stats) bool { return f.Logins == 1 })

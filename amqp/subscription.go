@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -294,18 +295,18 @@ func (c *conn) findSubscriptions(ctx context.Context, code string) ([]string, er
 	c.unlock()
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	return c.config.Broker.FindSubscriptions(ctx, c.namespace, consumerPrefix, "."+code)
+	return c.config.Broker.FindSubscriptions(ctx, c.credentials.Namespace(), consumerPrefix, "."+code)
 }
 
 // mayManage returns the reason why a client may not create or delete the subscription at path, if there is one. mu is not held.
 func (c *conn) mayManage(ctx context.Context, path string) refusal.Cause {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.hasRight(ctx, path, fsm.Manage, time.Now()) {
+	if c.credentials.Allows(ctx, path, fsm.Manage, time.Now()) {
 		return refusal.Cause{}
 	}
-	c.auditMissing(ctx, path, fsm.Manage, "")
-	cause := unauthorized(path, fsm.Manage)
+	c.credentials.AuditMissing(ctx, path, fsm.Manage, "")
+	cause := login.Unauthorized(path, fsm.Manage)
 	cause.Text = "A durable subscription is created and deleted with the right to manage. " + cause.Text
 	return cause
 }
@@ -315,7 +316,7 @@ func (l *link) useSubscription(exclusive bool) refusal.Cause {
 	c := l.session.conn
 	c.mu.Lock()
 	defer c.unlock()
-	key := consumerKey{c.namespace, l.subscription.code()}
+	key := consumerKey{c.credentials.Namespace(), l.subscription.code()}
 	if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
 		return refusal.Later(wire.ConditionResourceLocked, "The subscription '%s' has an active consumer. Close that first.", l.subscription.name)
 	}

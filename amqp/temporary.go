@@ -61,7 +61,7 @@ func (l *link) createEntity(ctx context.Context, settings fsm.EntitySettings) (f
 	c := l.session.conn
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	at, err := c.config.Broker.CreateEntity(ctx, c.namespace, l.creates, l.path, settings, l.subscription.rule())
+	at, err := c.config.Broker.CreateEntity(ctx, c.credentials.Namespace(), l.creates, l.path, settings, l.subscription.rule())
 	c.auditEntity(ctx, "create", l.creates, l.path, err)
 	return at, err
 }
@@ -109,7 +109,7 @@ func (l *link) endTemporary() {
 func (c *conn) deleteEntity(ctx context.Context, kind fsm.EntityKind, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	err := c.config.Broker.DeleteEntity(ctx, c.namespace, kind, path)
+	err := c.config.Broker.DeleteEntity(ctx, c.credentials.Namespace(), kind, path)
 	c.auditEntity(ctx, "delete", kind, path, err)
 	return err
 }
@@ -127,8 +127,15 @@ func (c *conn) auditEntity(ctx context.Context, operation string, kind fsm.Entit
 	if err != nil {
 		outcome = err.Error()
 	}
-	c.audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path), slog.String("outcome", outcome))
+	c.credentials.Audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path), slog.String("outcome", outcome))
 }
+
+// Events of the audit log: entities that were created for a link, or deleted after it.
+const (
+	auditTemporaryQueue = "temporary_queue"
+	auditTemporaryTopic = "temporary_topic"
+	auditSubscription   = "subscription"
+)
 
 // Limits of temporary entities.
 const (

@@ -14,7 +14,7 @@ func (c *conn) tick(ctx context.Context) {
 	defer c.recovered(ctx)
 	now := time.Now()
 	c.mu.Lock()
-	phase, proven := c.phase, c.authenticated
+	phase, proven := c.phase, c.credentials.Authenticated()
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
 	busy := c.readPaused // the reader is paused, so a silent peer cannot be detected
 	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
@@ -38,7 +38,7 @@ func (c *conn) tick(ctx context.Context) {
 	if c.phase >= phaseClosing {
 		return
 	}
-	c.checkGrants(ctx, now, now.Sub(c.grantsChecked) >= grantCheckEvery)
+	c.credentials.CheckDue(ctx, now)
 	c.transactions.Expire(now)
 	c.flushStats()
 	for _, s := range c.sessions {
@@ -78,19 +78,15 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 		if !c.readPaused {
 			soonest(time.Unix(0, c.lastRead.Load()).Add(idleTimeOut))
 		}
-		if !c.authenticated {
+		if !c.credentials.Authenticated() {
 			soonest(c.started.Add(authenticateWithin))
 		}
 		if c.links == 0 {
 			soonest(c.linksChanged.Add(linklessWithin))
 		}
 	}
-	first, revocable := c.grants.next()
-	if !first.IsZero() {
-		soonest(first)
-	}
-	if revocable {
-		soonest(c.grantsChecked.Add(grantCheckEvery))
+	if check := c.credentials.NextCheck(); !check.IsZero() {
+		soonest(check)
 	}
 	if at, ok := c.transactions.FirstDeadline(); ok {
 		soonest(at)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -170,9 +171,9 @@ func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 		},
 		"128 links": func(p *peer) {
 			for handle := range uint32(unauthenticatedLinksMax) {
-				p.receiver(handle, cbsPath)
+				p.receiver(handle, address.CBS)
 			}
-			p.send(&wire.Attach{Name: "more", Handle: unauthenticatedLinksMax, Role: wire.RoleReceiver, Source: &wire.Source{Address: cbsPath}})
+			p.send(&wire.Attach{Name: "more", Handle: unauthenticatedLinksMax, Role: wire.RoleReceiver, Source: &wire.Source{Address: address.CBS}})
 		},
 		"64 refused links": func(p *peer) {
 			for range unauthenticatedRefusalsMax {
@@ -219,7 +220,7 @@ func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := piped(t, newFakeBroker(), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{}} })
 		p.unknown()
-		p.sender(0, cbsPath)
+		p.sender(0, address.CBS)
 		token := requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: "put-token"}, {Key: "name", Value: "sb://h/"}}, strings.Repeat("t", tokenBytesMax-1024))
 		sent := 0
 		for stopped := false; !stopped; sent++ {
@@ -261,7 +262,7 @@ func TestTokenBytesMax(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker())
 	p.unknown()
-	p.sender(0, cbsPath)
+	p.sender(0, address.CBS)
 	p.transfer(0, 0, make([]byte, 40<<10), func(t *wire.Transfer) { t.More = true })
 	p.transfer(0, 0, make([]byte, 40<<10))
 	p.refused(0, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)

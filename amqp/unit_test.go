@@ -3,9 +3,7 @@ package amqp
 import (
 	"math"
 	"net"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/fsm"
@@ -129,114 +127,6 @@ func TestCreditGrantedToSendersIsRefilled(t *testing.T) {
 	}
 	if flows != 2 || c.left != linkCreditMax {
 		t.Errorf("%d flows, credit %d", flows, c.left)
-	}
-}
-
-func TestEveryFormOfAnAddressGivesOnePath(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"q": "q", "/q": "q", "q/": "q", "amqps://h/q": "q", "amqp://h:5672/a/b": "a/b", "sb://h": "", "sb://h/": "",
-		"/a%2Fb%20c": "a/b c", "100%": "100%", "q/$DeadLetterQueue": "q/$DeadLetterQueue", "q/%24management": "q/$management",
-	} {
-		if got, ok := reducePath(address); !ok || got != want {
-			t.Errorf("%q is %q, want %q", address, got, want)
-		}
-	}
-	if _, ok := reducePath(nil); ok {
-		t.Error("nil is a path")
-	}
-	for path, want := range map[string]string{"q/$management": "q", "a/b/$MANAGEMENT": "a/b", "q": "", "$management": "", "/$management": ""} {
-		entity, ok := cutManagement(path)
-		if ok != (want != "") || ok && entity != want {
-			t.Errorf("%q: %q %v", path, entity, ok)
-		}
-	}
-}
-
-func TestGrantsCoverWhatIsBelowTheirPath(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	g := make(grants)
-	gone := false
-	g.put(grant{Grant: Grant{Path: "orders", Rights: fsm.Send}})
-	g.put(grant{Grant: Grant{Path: "orders/$management", Rights: fsm.Listen, Expires: now.Add(time.Hour)}})
-	g.put(grant{Grant: Grant{Path: "topic", Rights: fsm.Listen}})
-	g.put(grant{Grant: Grant{Path: "keyed", Rights: fsm.Send, Valid: func() bool { return !gone }}})
-	for _, c := range []struct {
-		path  string
-		right fsm.Rights
-		at    time.Duration
-		want  bool
-	}{
-		{"orders", fsm.Send, 0, true},
-		{"ORDERS/$DeadLetterQueue", fsm.Send, 0, true},
-		{"orders", fsm.Listen, 0, false},
-		{"orders2", fsm.Send, 0, false},
-		{"orders/new", fsm.Send, 0, false}, // another entity
-		{"orders/new/$management", fsm.Send, 0, false},
-		{"orders/$Transfer/$DeadLetterQueue", fsm.Send, 0, true},
-		{"Topic/Subscriptions/Sub/$DeadLetterQueue", fsm.Listen, 0, true},
-		{"topic/subscriptions/sub/rules/r", fsm.Listen, 0, true},
-		{"topic/other/sub", fsm.Listen, 0, false},
-		{"keyed/$management", fsm.Send, 0, true},
-		{"", fsm.Send, 0, false},
-		{"orders/$management", fsm.Listen, 0, true},
-		{"orders/$management", fsm.Send | fsm.Listen, 0, true},
-		{"orders/$management", fsm.Listen, time.Hour, false},
-		{"other", 0, 0, true},
-	} {
-		if got, stale := g.allow(c.path, c.right, now.Add(c.at)); got != c.want || stale {
-			t.Errorf("%q %d: %v", c.path, c.right, got)
-		}
-	}
-	if next, revocable := g.next(); !next.Equal(now.Add(time.Hour)) || !revocable {
-		t.Errorf("next %v, revocable %v", next, revocable)
-	}
-	gone = true
-	if ok, stale := g.allow("keyed/$management", fsm.Send, now); ok || !stale {
-		t.Errorf("a key that is gone: allowed %v, stale %v", ok, stale)
-	}
-	if lost := g.removeInvalid(now, false); len(lost) != 0 {
-		t.Errorf("lost %v", lost)
-	}
-	lost := g.removeInvalid(now.Add(2*time.Hour), true)
-	if len(lost) != 2 || len(g) != 2 || lost["keyed"].reason != keyRevoked || lost["orders/$management"].reason != grantExpired {
-		t.Errorf("lost %v, grants %v", lost, g)
-	}
-	if was, ok := lost.find("Keyed/$management", fsm.Send); !ok || was.reason != keyRevoked {
-		t.Errorf("lost of keyed: %v, %v", was, ok)
-	}
-	if _, ok := lost.find("keyed", fsm.Listen); ok {
-		t.Error("lost a right that was not there")
-	}
-	g.put(grant{Grant: Grant{Path: "", Rights: fsm.Manage}})
-	if ok, _ := g.allow("whatever/there/is", fsm.Listen, now); !ok {
-		t.Error("the namespace does not cover what is in it")
-	}
-}
-
-func TestAudiencesAreBounded(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	c := newConn(ptr(DefaultConfig()), nopConn{})
-	c.timer = time.NewTimer(time.Hour)
-	defer c.timer.Stop()
-	hold := func(path string, now, expires time.Time) bool {
-		return c.addGrant(t.Context(), grant{Grant: Grant{Path: path, Expires: expires}}, now)
-	}
-	for i := range audiencesMax {
-		if !hold("q"+strconv.Itoa(i), now, now.Add(time.Minute)) {
-			t.Fatalf("refused number %d", i)
-		}
-	}
-	if hold("one more", now, time.Time{}) {
-		t.Error("one too many")
-	}
-	if !hold("q0", now, time.Time{}) {
-		t.Error("cannot renew")
-	}
-	if !hold("one more", now.Add(time.Hour), time.Time{}) {
-		t.Error("expired ones still count")
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 
 // Limits of one request to the management node. A request above a limit is refused or gets a shorter answer.
 const (
-	PeekMessagesMax  = 250     // messages of one peek
-	PeekBytesMax     = 1 << 20 // payloads of one peek
-	TokensMax        = 4096    // lock tokens or sequence numbers of one request
-	FetchAtOnceMax   = 64      // deferred messages requested from the broker at a time
-	PurgeMessagesMax = 4000    // messages of one batch delete: the maximum of the cloud
-	FetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
-	rulesAtOnceMax   = 100     // rules requested from the broker at a time
-	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are requested
+	PeekMessagesMax  = 250              // messages of one peek
+	PeekBytesMax     = 1 << 20          // payloads of one peek
+	TokensMax        = 4096             // lock tokens or sequence numbers of one request
+	FetchAtOnceMax   = 64               // deferred messages requested from the broker at a time
+	PurgeMessagesMax = 4000             // messages of one batch delete: the maximum of the cloud
+	FetchBytesMax    = 8 << 20          // payloads of one answer, above which no more are fetched
+	rulesAtOnceMax   = 100              // rules requested from the broker at a time
+	rulesBytesMax    = 4 << 20          // rules of one answer, above which no more are requested
 	PeekWithin       = 60 * time.Second // one peek
 	RuleWithin       = 60 * time.Second // one operation on rules
 )

@@ -11,7 +11,7 @@ import (
 
 // Response is the response of a node to one request.
 type Response struct {
-	refusal.Reply // its condition is empty on success
+	refusal.Reply          // its condition is empty on success
 	Body          wire.Map // nil for an empty one
 	EntityGone    bool     // the entity no longer exists
 }

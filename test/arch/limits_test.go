@@ -104,7 +104,7 @@ func connectionLimits() []limit {
 		{"bytes of a WebSocket connection that carry nothing (headers of small fragments, pings), as a burst", "cmd/listen.emptyBytesBurst", "bytes", "the next messages are read later"},
 		{"the same, per second", "cmd/listen.emptyBytesPerSecond", "bytes", "the next messages are read later"},
 		{"closed receivers of a member that a partition has not confirmed, for example while it has no leader", "cluster/client.keptClosesMax", "", "entries beyond the limit are kept until the member restarts and use up places for new ones"},
-		{"audiences with a token on one connection", "amqp.audiencesMax", "", "`$cbs` answers 403"},
+		{"audiences with a token on one connection", "amqp/login.AudiencesMax", "", "`$cbs` answers 403"},
 		{"largest AMQP frame", "amqp.frameBytesMax", "bytes", "the connection is closed"},
 		{"sends of one link that are not confirmed yet", "amqp.linkCreditMax", "messages", "no more credit is granted"},
 		{"requests of one link to a node at a time", "amqp.requestCreditMax", "", "no more credit is granted"},

@@ -1,4 +1,4 @@
-package amqp
+package address
 
 import (
 	"net/url"
@@ -8,16 +8,16 @@ import (
 
 // Parts of addresses that the gateway interprets. Broker.Resolve interprets the rest of a path.
 const (
-	cbsPath          = "$cbs"
-	managementSuffix = "/$management"
-	hostShownMax     = 255  // bytes of a host that is repeated in a text (RFC 1035, 2.3.4)
-	addressBytesMax  = 4096 // longest address accepted; entity paths are 260 characters
+	CBS              = "$cbs"         // path of the node to which clients put tokens
+	managementSuffix = "/$management" // of the management node of an entity
+	hostShownMax     = 255            // bytes of a host that is repeated in a text (RFC 1035, 2.3.4)
+	BytesMax         = 4096           // longest address accepted; entity paths are 260 characters
 )
 
-// reducePath reduces an address, in any spelling that clients use, to a path: "queue", "/queue",
+// Reduce reduces an address, in any spelling that clients use, to a path: "queue", "/queue",
 // "amqps://host:port/queue" and their percent-encoded forms all become "queue" (.NET sends the second, Python
 // the third). It returns false if the address cannot be a path.
-func reducePath(address any) (string, bool) {
+func Reduce(address any) (string, bool) {
 	var path string
 	switch a := address.(type) {
 	case string:
@@ -25,7 +25,7 @@ func reducePath(address any) (string, bool) {
 	default:
 		return "", false
 	}
-	if len(path) > addressBytesMax {
+	if len(path) > BytesMax {
 		return "", false
 	}
 	if _, rest, found := strings.Cut(path, "://"); found {
@@ -39,17 +39,17 @@ func reducePath(address any) (string, bool) {
 	return path, true
 }
 
-// urlOf returns the address of an entity as the service writes it in texts on which programs rely: with the host that the
-// client opened the connection for. Without a host it is the path.
-func (c *conn) urlOf(path string) string {
-	if c.host == "" || len(c.host) > hostShownMax {
+// URL returns the address of an entity as the service writes it in texts on which programs rely: with the host that
+// the client opened the connection for. Without a host it is the path.
+func URL(host, path string) string {
+	if host == "" || len(host) > hostShownMax {
 		return path
 	}
-	return "sb://" + c.host + "/" + path
+	return "sb://" + host + "/" + path
 }
 
-// cutManagement removes the suffix of "<entity>/$management" and reports whether path had it.
-func cutManagement(path string) (entity string, ok bool) {
+// CutManagement removes the suffix of "<entity>/$management" and reports whether path had it.
+func CutManagement(path string) (entity string, ok bool) {
 	cut := len(path) - len(managementSuffix)
 	if cut <= 0 || !strings.EqualFold(path[cut:], managementSuffix) {
 		return path, false

@@ -1,4 +1,4 @@
-package amqp
+package login
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// audiencesMax limits the tokens kept for one connection. An SDK puts one for each entity and one for its
+// AudiencesMax limits the tokens kept for one connection. An SDK puts one for each entity and one for its
 // management node; 500 entities on one connection are many.
-const audiencesMax = 1024
+const AudiencesMax = 1024
 
 // Kinds of credentials, as named in the audit log.
 const (
@@ -18,8 +18,8 @@ const (
 	kindExternal     = "external"
 )
 
-// login is the login that SASL accepted, for the audit log. The zero value means that there was none.
-type login struct{ kind, name string }
+// identity is the identity that SASL accepted, for the audit log. The zero value means that there was none.
+type identity struct{ kind, name string }
 
 // grant is one credential that the Authorizer accepted, with the attributes that the audit log records.
 type grant struct {
@@ -42,7 +42,7 @@ type grants map[string]grant
 // are too many.
 func (g grants) put(add grant) (old grant, ok bool) {
 	old, known := g[add.Path]
-	if !known && len(g) >= audiencesMax {
+	if !known && len(g) >= AudiencesMax {
 		return grant{}, false
 	}
 	g[add.Path] = add
@@ -81,8 +81,8 @@ const (
 	grantReplaced            // by one with fewer rights
 )
 
-// lostGrants are grants that are no longer valid, by path.
-type lostGrants map[string]lostGrant
+// Lost holds the grants that are no longer valid, by path.
+type Lost map[string]lostGrant
 
 type lostGrant struct {
 	grant
@@ -91,7 +91,7 @@ type lostGrant struct {
 
 // removeInvalid removes the grants that have expired and, with checkKeys, those whose key is no longer valid, and
 // returns them.
-func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
+func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost Lost) {
 	for path, held := range g {
 		cause := grantExpired
 		switch {
@@ -102,7 +102,7 @@ func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
 			continue
 		}
 		if lost == nil {
-			lost = make(lostGrants)
+			lost = make(Lost)
 		}
 		lost[path] = lostGrant{held, cause}
 		delete(g, path)
@@ -111,7 +111,7 @@ func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
 }
 
 // find returns the grant that gave a right for path before.
-func (l lostGrants) find(path string, right fsm.Rights) (lostGrant, bool) {
+func (l Lost) find(path string, right fsm.Rights) (lostGrant, bool) {
 	for path = fsm.PathKey(path); ; path = fsm.PathAbove(path) {
 		if lost, ok := l[path]; ok && lost.Rights&right != 0 {
 			return lost, true

@@ -1,4 +1,4 @@
-package amqp
+package login
 
 import (
 	"context"
@@ -8,62 +8,57 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/amqp/management"
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Prefix of a shared access signature, and its type for the Authorizer.
+// SharedAccessPrefix is the prefix of a shared access signature, SharedAccessKind its type for the Authorizer.
 const (
-	sharedAccessPrefix = "SharedAccessSignature "
-	sharedAccessKind   = "servicebus.windows.net:sastoken"
+	SharedAccessPrefix = "SharedAccessSignature "
+	SharedAccessKind   = "servicebus.windows.net:sastoken"
 )
 
-// putToken is the operation of $cbs: it makes a credential valid for its scope and everything below, on this
-// connection (docs/service-bus-protocol.md#put-token). The expiration that clients send with the token is
-// ignored, because the token contains its own.
-func (c *conn) putToken(ctx context.Context, r *request) {
-	defer c.recovered(ctx)
-	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
-	defer cancel()
-	c.respond(ctx, r, management.Response{Reply: c.acceptToken(ctx, r)})
-}
+// PutTokenWithin limits the time of one put-token.
+const PutTokenWithin = 20 * time.Second
 
-func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
-	token, _ := wire.AsText(r.Body)
-	audience := r.argument("name")
+// PutToken is the operation of $cbs: it makes a credential valid for its scope and everything below, on this
+// connection (docs/service-bus-protocol.md#put-token). kind and audience are what the client named. The expiration that
+// clients send with the token is ignored, because the token contains its own. The mutex is not held.
+func (c *Credentials) PutToken(ctx context.Context, token, kind, audience string) refusal.Reply {
+	ctx, cancel := context.WithTimeout(ctx, PutTokenWithin)
+	defer cancel()
 	if token == "" {
 		return refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, "The request has no token. Put one into its body."), Status: http.StatusBadRequest}
 	}
-	kind := r.argument("type")
-	if strings.HasPrefix(token, sharedAccessPrefix) {
-		kind = sharedAccessKind // Python 7.15 sends "jwt" as the type of these too
+	if strings.HasPrefix(token, SharedAccessPrefix) {
+		kind = SharedAccessKind // Python 7.15 sends "jwt" as the type of these too
 	}
 	allowed, err := c.config.Authorizer.Token(ctx, c.client(), kind, token, audience)
 	if err != nil {
-		c.totals.logins.Add(1)
+		c.config.Conn.CountRefused()
 		return tokenRefused(err)
 	}
 	if allowed.OfEntity && allowed.Path == "" {
 		return tokenRefused(fmt.Errorf("%w: it was authorized for another place", fsm.Unauthorized))
 	}
 	held := grant{Grant: allowed, kind: kindBearer}
-	if kind == sharedAccessKind {
+	if kind == SharedAccessKind {
 		held.kind = kindSharedAccess
 	}
 	// The cloud reports a missing entity already here: the Go client returns its CodeNotFound only for this
 	// answer. Other errors are reported at the attach.
-	entity, _ := cutManagement(allowed.Path)
+	entity, _ := address.CutManagement(allowed.Path)
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, allowed.Namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(entity))
+			return refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.config.Conn.URLOf(entity))
 		}
 	}
-	c.mu.Lock()
-	defer c.unlock()
-	if c.phase >= phaseClosing {
+	c.config.Conn.Lock()
+	defer c.config.Conn.Unlock()
+	if c.config.Conn.Closing() {
 		return tokenAccepted()
 	}
 	switch {
@@ -72,7 +67,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) refusal.Reply {
 	case c.namespace != allowed.Namespace:
 		return tokenRefused(fmt.Errorf("%w: the connection is in the namespace of the key of its first token, and this key has another one: open a connection for each of them", fsm.Unauthorized))
 	}
-	if !c.addGrant(ctx, held, time.Now()) {
+	if !c.add(ctx, held, time.Now()) {
 		return refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}
 	}
 	return tokenAccepted()
