@@ -26,6 +26,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -58,6 +59,7 @@ type Node struct {
 	peers        *peer.Transport
 	peerClient   *rpc.Client
 	space        *space.Monitor
+	slowDisk     *slowdisk.Monitor
 	health       *health.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router

@@ -31,6 +31,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -162,6 +163,9 @@ func (n *Node) open(ctx context.Context) error {
 	n.space = space.New(&space.Config{
 		Self: n.self, Log: n.raftLog, Gossip: n.gossip, Mover: n.mover, Groups: n.replicas.All, Go: n.startTask, Changed: n.reconciler.Wake, Logger: n.log,
 	})
+	n.slowDisk = slowdisk.New(&slowdisk.Config{
+		Self: n.self, Latency: n.raftLog.Latency, Groups: n.replicas.All, Status: n.askStatus, Accepts: n.mover.AcceptsLeaders, Go: n.startTask, Logger: n.log,
+	})
 	n.health = health.New(&health.Config{
 		Self: n.self, Replicas: n.replicas, State: n.healthState, Alive: n.gossip.Alive, Status: n.askStatus,
 		Heartbeat: cmp.Or(n.config.Timing.Raft, partition.DefaultTiming()).Heartbeat, DiskSpace: n.raftLog.DiskSpace, LogStats: n.raftLog.Stats,
@@ -169,7 +173,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	for _, task := range []func(context.Context){
-		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.clockLoop,
+		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.slowDisk.Run, n.clockLoop,
 		n.comparer.Run, n.forwarder.Run,
 	} {
 		n.startTask(task)
@@ -185,7 +189,7 @@ func (n *Node) replicaConfig(id fsm.PartitionID) partition.Config {
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,
 		AgreedTime:        n.clocks.AgreedTime,
-		IsReluctant:       func() bool { return n.clocks.IsOff(n.self) },
+		IsReluctant:       func() bool { return n.clocks.IsOff(n.self) || n.slowDisk.IsReluctant() },
 		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
 		LeaderFound:       func() { n.router.LeaderChanged(id) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },

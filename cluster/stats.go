@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -65,6 +66,8 @@ type StoreStats struct {
 	DiskBytes, FreeBytes uint64
 	// DiskSpace is the state that makes the member read-only.
 	DiskSpace partition.DiskSpace
+	// SlowDisk tells whether the disk is slow, and what became of the leaderships.
+	SlowDisk slowdisk.Stats
 }
 
 // StreamStats holds the statistics of the peer port.
@@ -112,6 +115,7 @@ func (n *Node) Stats(entities int) Stats {
 		Forward: n.served.count() + n.peerClient.Conns(),
 	}
 	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
+	s.Store.SlowDisk = n.slowDisk.Stats()
 	s.Store.FreeBytes, s.Store.DiskBytes, _ = partition.FileSystemSpace(n.config.Dir) // zeros when it fails
 	moving := n.movingPartitions()
 	groups := n.replicas.All()

@@ -27,6 +27,8 @@ type (
 	NoSyncFS = disk.NoSync
 	// LogStats are statistics of the log, see [raftlog.Stats].
 	LogStats = raftlog.Stats
+	// LogLatency says how long writes of a log take now, see [raftlog.Latency].
+	LogLatency = raftlog.Latency
 	// DiskSpace is the disk space of a member, see [disk.Space].
 	DiskSpace = disk.Space
 	// Checkpoint is the digest of a replica at an index, see [digest.Checkpoint].

@@ -60,6 +60,8 @@ type Status struct {
 	// is low on disk space or memory (Log.DiskSpace) or because of SetReadOnly: leadership should go to a
 	// voter that has space.
 	ReadOnly bool
+	// Latency says how fast the disk of the member writes its log, which all groups of the member share.
+	Latency LogLatency
 }
 
 // Group is one replica of one raft group. All methods may be called concurrently.
@@ -364,6 +366,7 @@ func (g *Group) Status() Status {
 	s.Leader = fsm.MemberID(addr)
 	g.proposer.addStatus(&s)
 	s.BodyBytes, s.LiveBytes = g.bodies.Usage()
+	s.Latency = g.cfg.Log.Latency()
 	s.LogFirst, _ = g.log.FirstIndex()
 	s.LogLast, _ = g.log.LastIndex()
 	s.Commit, s.LastIndex = r.CommitIndex(), r.LastIndex()

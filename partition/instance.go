@@ -102,9 +102,14 @@ func (i *instance) verifyLeader(ctx context.Context) error {
 func (i *instance) campaign(ctx context.Context, replica string, member fsm.MemberID) error {
 	ctx, cancel := context.WithTimeout(ctx, campaignBeginTimeout)
 	defer cancel()
-	return i.ask(ctx, &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+	return i.ask(ctx, timeoutNow(replica, member))
+}
+
+// timeoutNow returns the request of a replica with which a leader transfers its leadership.
+func timeoutNow(replica string, member fsm.MemberID) *raft.TimeoutNowRequest {
+	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica), Addr: []byte(member),
-	}})
+	}}
 }
 
 // abandonCampaign makes a candidate a follower again. Raft has no call for that before the timer of the campaign

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -164,8 +165,11 @@ func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 }
 
 // loseLeadership ends this replica's leadership, if it was the leader.
-func (g *Group) loseLeadership() {
-	if !g.proposer.stepDown() {
+func (g *Group) loseLeadership() { g.endLeadership(math.MaxUint64) }
+
+// endLeadership ends this replica's leadership, if it leads in a term before the given one.
+func (g *Group) endLeadership(before uint64) {
+	if !g.proposer.endLeadership(Unknown, before) {
 		return
 	}
 	g.cfg.Logger.Info("lost leadership of the group", "term", g.instance.Load().raft.CurrentTerm())
@@ -278,6 +282,35 @@ func (g *Group) waitApplied(ctx context.Context, inst *instance, index uint64) e
 		return ErrClosed
 	}
 }
+
+// HandOver asks the replica of another member to campaign at once, which then wins if its log has all committed entries. Unlike
+// Transfer, it needs nothing of raft's main goroutine here, which may wait for the disk, and can be repeated in a term. This replica
+// leads on until it hears of the later term; see Supersede.
+func (g *Group) HandOver(ctx context.Context, to fsm.MemberID) error {
+	for _, v := range g.Status().Voters {
+		if v.Member != to || v.Replica == g.cfg.Replica {
+			continue
+		}
+		inst := g.instance.Load()
+		err := await(ctx, func() raft.Future {
+			return sentRequest{inst.transport.TimeoutNow(raft.ServerID(v.Replica), raft.ServerAddress(to), timeoutNow(g.cfg.Replica, g.cfg.Member), new(raft.TimeoutNowResponse))}
+		})
+		if err != nil {
+			return fmt.Errorf("hand group %d over to %s: %w", g.cfg.ID, to, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("hand group %d over to %s: the member has no other voter of the group", g.cfg.ID, to)
+}
+
+// sentRequest is the future of a request that has been answered.
+type sentRequest struct{ err error }
+
+func (s sentRequest) Error() error { return s.err }
+
+// Supersede ends this replica's leadership because another replica leads in a later term. Raft's main goroutine finds that out by
+// itself, but not while it waits for the disk, and callers would wait with it. Entries in flight end with Unknown.
+func (g *Group) Supersede(term uint64) { g.endLeadership(term) }
 
 // Transfer transfers leadership to the replica of another member and returns when this replica is no longer
 // the leader. The caller has checked that the member is alive and that its replica has caught up: a transfer

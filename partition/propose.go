@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,18 +201,23 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 
 // stepDown closes the group for submissions and reports whether it was open. Entries in flight end with
 // Unknown, because the next leader may still commit them. Commands that only waited are Refused.
-func (p *proposer) stepDown() bool { return p.endLeadership(Unknown) }
+func (p *proposer) stepDown() bool { return p.endLeadership(Unknown, math.MaxUint64) }
 
 // close closes the proposer for good.
 func (p *proposer) close(inflight Outcome) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.endLeadership(inflight)
+	p.endLeadership(inflight, math.MaxUint64)
 }
 
-func (p *proposer) endLeadership(inflight Outcome) bool {
+// endLeadership ends a leadership of a term before the given one.
+func (p *proposer) endLeadership(inflight Outcome, before uint64) bool {
 	p.mu.Lock()
+	if p.leading && p.term >= before {
+		p.mu.Unlock()
+		return false
+	}
 	was := p.leading
 	p.leading, p.transferring, p.pulseInFlight = false, false, false
 	p.transferStuckSince = time.Time{}

@@ -147,11 +147,11 @@ func (m *Mover) transferToAnyVoter(ctx context.Context, id fsm.PartitionID, grou
 }
 
 // isCaughtUp asks a member whether its replica has applied all but caughtUpLagMax of the entries that this
-// member's replica has applied.
+// member's replica has applied, and its disk is not slow compared with that of this member.
 func (m *Mover) isCaughtUp(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, group *partition.Group) bool {
 	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
-	before := group.Status().Applied
+	ours := group.Status()
 	theirs, err := m.Node.Status(ctx, member, id)
-	return err == nil && !theirs.Halted && theirs.Applied+caughtUpLagMax >= before
+	return err == nil && !theirs.Halted && theirs.Applied+caughtUpLagMax >= ours.Applied && !theirs.HasSlowDisk(ours.Latency.Median)
 }

@@ -63,6 +63,7 @@ func (d Replicas) Status(id fsm.PartitionID) (raftgroup.Status, error) {
 		Uncommitted: !s.ConfigurationCommitted,
 	}
 	reply.Transferring = s.Transferring
+	reply.Last, reply.OldestWrite, reply.WriteMedian = s.LastIndex, s.Latency.Oldest, s.Latency.Median
 	if catalog := d.Local(fsm.CatalogPartition); s.IsLeader && catalog != nil {
 		reply.Catalog = catalog.Status().Applied
 	}

@@ -1,6 +1,8 @@
 package raftgroup
 
 import (
+	"time"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -29,9 +31,27 @@ type Status struct {
 	Removed   bool              `json:"Removed"` // the group has removed the replica
 	Voters    []partition.Voter `json:"Voters"`
 	Nonvoters []partition.Voter `json:"Nonvoters"`
+	// Last is the index of the last entry of its log.
+	Last uint64 `json:"Last,omitempty"`
+	// OldestWrite and WriteMedian are the latency of the log of the member, see [partition.LogLatency].
+	OldestWrite time.Duration `json:"OldestWrite,omitempty"`
+	WriteMedian time.Duration `json:"WriteMedian,omitempty"`
 	// Uncommitted is set when Voters and Nonvoters are those of a change that is not committed yet.
 	Uncommitted bool `json:"Uncommitted,omitempty"`
 }
 
 // CopyBytes estimates the size of a copy of the partition, in bytes.
 func (s *Status) CopyBytes() int64 { return s.Live + int64(s.Messages)*indexBytesPerMessage }
+
+// The limits of a disk that is not slow.
+const (
+	OldestWriteMax = time.Second            // age of a write to the log
+	WriteMedianMax = 100 * time.Millisecond // of the writes to the log
+	writeMedianRel = 10                     // times the median of other members
+)
+
+// HasSlowDisk reports whether the disk of the member is slow compared with one with that median, which may be 0: a write does not
+// return, or writes take more than 100 ms and ten times as long.
+func (s *Status) HasSlowDisk(median time.Duration) bool {
+	return s.OldestWrite > OldestWriteMax || s.WriteMedian > max(WriteMedianMax, writeMedianRel*median)
+}

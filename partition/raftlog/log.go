@@ -78,6 +78,7 @@ type Log struct {
 	bytes       atomic.Uint64
 	slowest     atomic.Int64
 	commitTimes histogram.Histogram // of transactions, the sync included
+	latencies   latencies           // of the same
 }
 
 // Stats are statistics of the log, for metrics and health checks.
@@ -86,8 +87,7 @@ type Stats struct {
 	Entries uint64        // entries appended since Open
 	Bytes   uint64        // bytes appended since Open
 	Slowest time.Duration // longest transaction since Open
-	// Stalled is the age of the running transaction, 0 when none runs. More than two seconds mean that the
-	// disk has a problem: leaders should move to other members.
+	// Stalled is the age of the running transaction, 0 when none runs.
 	Stalled time.Duration
 	// CommitTimes are the durations of transactions, the sync of the disk included.
 	CommitTimes histogram.Durations
@@ -460,6 +460,7 @@ func (l *Log) commit(batch []*logWrite) error {
 		l.started.Store(0)
 		took := time.Since(start)
 		l.commitTimes.Observe(took)
+		l.latencies.add(start.Add(took), took)
 		if int64(took) > l.slowest.Load() {
 			l.slowest.Store(int64(took))
 		}
