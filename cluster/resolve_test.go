@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -79,6 +80,59 @@ func resolveRefusesByTheNewestSettings(t *testing.T) {
 					t.Fatalf("round %d: member %d takes %s for one that forwards to %q, with the status %v", round, i, path, to, place.Settings.Status)
 				}
 			}
+		}
+	}
+}
+
+// TestDisabledEntitiesAreRefusedAtEveryMember checks that once a status without receiving was answered, every member knows it,
+// and no receiver hears that there are no messages: a client that is attached, and detached at its first request, reports an
+// empty receive.
+func TestDisabledEntitiesAreRefusedAtEveryMember(t *testing.T) {
+	inBubble(t, disabledEntitiesAreRefusedAtEveryMember)
+}
+
+func disabledEntitiesAreRefusedAtEveryMember(t *testing.T) {
+	const rounds = 10
+	c := newBubbleCluster(t, 3, 4)
+	c.startAll()
+	for name, change := range map[string]func(*fsm.EntitySettings){"plain": nil, "sharded": partitioned} {
+		at := c.make(fsm.QueueEntity, name, change)
+		set := func(member int, status fsm.EntityStatus) {
+			t.Helper()
+			settings := at.Settings
+			settings.Status = status
+			if _, err := c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var receivers []*router.Receiver
+		for _, node := range c.nodes {
+			receiver := node.Router().Receiver(at, false)
+			t.Cleanup(receiver.Close)
+			receivers = append(receivers, receiver)
+		}
+		for round := range rounds {
+			for i, receiver := range receivers {
+				for range 3 { // the last ones are answered without a command
+					if got := lockMessages(receiver, 1, 0); got.code != fsm.OK {
+						t.Fatalf("%s, round %d: receive at member %d: %v", name, round, i, got.code)
+					}
+				}
+			}
+			set(round%3, []fsm.EntityStatus{fsm.Disabled, fsm.ReceiveDisabled}[round%2])
+			for i, node := range c.nodes {
+				place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if place.Settings.Status.AllowsReceive() {
+					t.Errorf("%s, round %d: member %d takes it for %v", name, round, i, place.Settings.Status)
+				}
+				if got := lockMessages(receivers[i], 1, 0); got.code != fsm.EntityDisabled {
+					t.Errorf("%s, round %d: receive at member %d: %v", name, round, i, got.code)
+				}
+			}
+			set(round%3, fsm.Active)
 		}
 	}
 }

@@ -108,7 +108,8 @@ func (r NamespaceView) topicByName(ctx context.Context, name string) (fsm.Entity
 // UpdateEntity changes the settings of an entity; existing locks stay as they are. Duplicate
 // detection, sessions and partitioning are chosen at creation and cannot change. Errors wrap
 // EntityNotFound, also when the name is that of another kind, InvalidArgument, ServerBusy or
-// Timeout; after the last two it may be called again.
+// Timeout; after the last two it may be called again. When UpdateEntity returns, every member that answers refuses
+// receivers of an entity whose status does not allow to receive.
 func (r NamespaceView) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
 	entity, err := r.update(ctx, kind, name, settings)
 	if err != nil {
@@ -139,7 +140,12 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	if _, err := r.Command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
 		return fsm.Entity{}, explainLimits(&namespace, kind, settings, err)
 	}
-	return r.PutEntity(ctx, entity.ID)
+	entity, err = r.PutEntity(ctx, entity.ID)
+	if err == nil && !settings.Status.AllowsReceive() {
+		// Another member would attach a receiver, and detach it at its first request: clients report an empty receive then.
+		r.awaitKnown(ctx)
+	}
+	return entity, err
 }
 
 // DeleteEntity frees the name, then drops the messages; a topic is deleted with its subscriptions.
