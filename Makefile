@@ -10,7 +10,7 @@ OF     ?= 1
 CALLS  ?= 400
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay matrix matrix-table rounds soak abuse planted chart kubernetes image emulator-image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay model matrix matrix-table rounds soak abuse planted chart kubernetes image emulator-image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ sim-replay: ## run SEED=7, or PLAN=/tmp/peeklock-sim-7/plan, of the simulation a
 	$(SIMULATION) \
 	PEEKLOCK_SIM_SEED=$(SEED) PEEKLOCK_SIM_PLAN=$(abspath $(PLAN)) \
 	$$folder/sim.test -test.v -test.timeout 0 -test.count $(or $(TIMES),1) -test.run '^TestSimulation$$'
+
+model: ## check the models of protocols with their full bounds: three minutes, 1 GiB
+	PEEKLOCK_MODEL=full go test -count=1 -v ./test/model/...
 
 matrix: ## make calls of the storage fail, one in each simulation: PART=1 OF=1, with results in MATRIX=bin/matrix, where it goes on
 	$(SIMULATION) \
