@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // FillFromTail fills in deliveries from the cached tail of the active segment, without a system call, if all
@@ -143,4 +145,73 @@ func (b *Store) SendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]byte
 		refs = refs[n:]
 	}
 	return scratch, nil
+}
+
+// Read implements fsm.Bodies. The caller holds the machine, so the tail does not change.
+func (b *Store) Read(ref fsm.Ref) []byte {
+	if ref.Segment == 0 {
+		return nil
+	}
+	if body, ok := b.inTail(ref); ok {
+		return slices.Clone(body)
+	}
+	buf := make([]byte, RecordBytes(ref))
+	body, err := b.read(ref, buf)
+	if err != nil {
+		panic(Failure{fmt.Errorf("read body: %w", err)})
+	}
+	return body
+}
+
+// inTail returns a body from the tail.
+func (b *Store) inTail(ref fsm.Ref) ([]byte, bool) {
+	if b.active == nil || ref.Segment != b.active.Number || int64(ref.Offset) < b.tailStart {
+		return nil, false
+	}
+	at := int64(ref.Offset) - b.tailStart + RecordHeaderBytes
+	if at+int64(ref.Size) > int64(len(b.tail)) {
+		return nil, false
+	}
+	return b.tail[at : at+int64(ref.Size)], true
+}
+
+// read reads one flushed record into buf and verifies it.
+func (b *Store) read(ref fsm.Ref, buf []byte) ([]byte, error) {
+	if err := b.readAt(ref, buf); err != nil {
+		return nil, err
+	}
+	_, body, err := recordBody(buf, ref.Size)
+	if err != nil {
+		return nil, fmt.Errorf("segment %d at %d: %w", ref.Segment, ref.Offset, err)
+	}
+	return body, nil
+}
+
+// readAt fills buf from the offset of ref. It returns errSegmentDeleted for a segment that was deleted.
+func (b *Store) readAt(ref fsm.Ref, buf []byte) error {
+	b.mu.Lock()
+	s := b.segments[ref.Segment]
+	if s == nil {
+		for _, d := range b.deleting {
+			if d.segment.Number == ref.Segment {
+				s = d.segment
+			}
+		}
+	}
+	unwritten := s != nil && s == b.active && int64(ref.Offset)+int64(len(buf)) > s.size
+	b.mu.Unlock()
+	switch {
+	case s == nil:
+		return errSegmentDeleted
+	case unwritten:
+		return ErrUnwritten
+	}
+	err := disk.ReadAt(s.file, buf, int64(ref.Offset))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrClosed):
+		return errSegmentDeleted
+	}
+	return fmt.Errorf("read segment %s: %w", s.path, err)
 }

@@ -3,8 +3,6 @@ package bodystore
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -38,11 +36,6 @@ var ErrUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscal
 // Failure is the panic value with which a method that cannot return an error unwinds to the group, which
 // stops.
 type Failure struct{ Err error }
-
-// referrer is the part of a machine that knows which bodies it refers to.
-type referrer interface {
-	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
-}
 
 // Store stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
 // the machine.
@@ -362,75 +355,6 @@ func (b *Store) mergeCounts() {
 	}
 }
 
-// Read implements fsm.Bodies. The caller holds the machine, so the tail does not change.
-func (b *Store) Read(ref fsm.Ref) []byte {
-	if ref.Segment == 0 {
-		return nil
-	}
-	if body, ok := b.inTail(ref); ok {
-		return slices.Clone(body)
-	}
-	buf := make([]byte, RecordBytes(ref))
-	body, err := b.read(ref, buf)
-	if err != nil {
-		panic(Failure{fmt.Errorf("read body: %w", err)})
-	}
-	return body
-}
-
-// inTail returns a body from the tail.
-func (b *Store) inTail(ref fsm.Ref) ([]byte, bool) {
-	if b.active == nil || ref.Segment != b.active.Number || int64(ref.Offset) < b.tailStart {
-		return nil, false
-	}
-	at := int64(ref.Offset) - b.tailStart + RecordHeaderBytes
-	if at+int64(ref.Size) > int64(len(b.tail)) {
-		return nil, false
-	}
-	return b.tail[at : at+int64(ref.Size)], true
-}
-
-// read reads one flushed record into buf and verifies it.
-func (b *Store) read(ref fsm.Ref, buf []byte) ([]byte, error) {
-	if err := b.readAt(ref, buf); err != nil {
-		return nil, err
-	}
-	_, body, err := recordBody(buf, ref.Size)
-	if err != nil {
-		return nil, fmt.Errorf("segment %d at %d: %w", ref.Segment, ref.Offset, err)
-	}
-	return body, nil
-}
-
-// readAt fills buf from the offset of ref. It returns errSegmentDeleted for a segment that was deleted.
-func (b *Store) readAt(ref fsm.Ref, buf []byte) error {
-	b.mu.Lock()
-	s := b.segments[ref.Segment]
-	if s == nil {
-		for _, d := range b.deleting {
-			if d.segment.Number == ref.Segment {
-				s = d.segment
-			}
-		}
-	}
-	unwritten := s != nil && s == b.active && int64(ref.Offset)+int64(len(buf)) > s.size
-	b.mu.Unlock()
-	switch {
-	case s == nil:
-		return errSegmentDeleted
-	case unwritten:
-		return ErrUnwritten
-	}
-	err := disk.ReadAt(s.file, buf, int64(ref.Offset))
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrClosed):
-		return errSegmentDeleted
-	}
-	return fmt.Errorf("read segment %s: %w", s.path, err)
-}
-
 // Release implements fsm.Bodies.
 func (b *Store) Release(ref fsm.Ref) {
 	if ref.Segment == 0 {
@@ -475,45 +399,6 @@ func (b *Store) deleteCollected() {
 	})
 }
 
-// Pin keeps all segments until unpin. Pins are released in the order in which they were issued.
-func (b *Store) Pin() {
-	b.mu.Lock()
-	b.pinsIssued++
-	b.mu.Unlock()
-}
-
-// Unpin ends a pin.
-func (b *Store) Unpin() {
-	b.mu.Lock()
-	b.pinsReleased++
-	if len(b.deleting) > 0 {
-		b.deleteCollected()
-	}
-	b.mu.Unlock()
-}
-
-// Freeze lists and retains the segments that the current state refers to. releaseSegments ends that.
-func (b *Store) Freeze() ([]SegmentSize, error) {
-	if err := b.flushAll(); err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.active != nil && b.active.live == 0 && b.active.size > HeaderBytes {
-		// It has no live records: close it, so that its space is freed with the snapshot.
-		b.active.closed = true
-		b.active = nil
-	}
-	var list []SegmentSize
-	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
-		if s := b.segments[n]; s.live > 0 {
-			s.retained++
-			list = append(list, SegmentSize{n, s.size})
-		}
-	}
-	return list, nil
-}
-
 // createImported creates a segment for bodies received with a snapshot, retained for that snapshot.
 func (b *Store) createImported() (*Segment, error) {
 	b.mu.Lock()
@@ -541,108 +426,6 @@ func (b *Store) closeSegment(s *Segment) {
 	b.mu.Lock()
 	s.closed = true
 	b.mu.Unlock()
-}
-
-// Retain retains segments once more that are retained already.
-func (b *Store) Retain(list []SegmentSize) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range list {
-		if seg := b.segments[s.Number]; seg != nil {
-			seg.retained++
-		}
-	}
-}
-
-// ReleaseSegments ends a freeze or a retain.
-func (b *Store) ReleaseSegments(list []SegmentSize) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return
-	}
-	for _, s := range list {
-		if seg := b.segments[s.Number]; seg != nil {
-			seg.retained--
-		}
-	}
-	b.collectDead()
-}
-
-// Sync makes the listed segments, up to their listed sizes, and their names durable.
-func (b *Store) Sync(list []SegmentSize) error {
-	for _, l := range list {
-		b.mu.Lock()
-		s := b.segments[l.Number]
-		done := s == nil || s.synced >= l.Size
-		b.mu.Unlock()
-		if s == nil {
-			return fmt.Errorf("sync segment %d: %w", l.Number, errSegmentDeleted)
-		}
-		if done {
-			continue
-		}
-		if err := s.file.Sync(); err != nil {
-			return fmt.Errorf("sync segment %s: %w", s.path, err)
-		}
-		b.mu.Lock()
-		s.synced = max(s.synced, l.Size)
-		b.mu.Unlock()
-	}
-	return b.syncNames()
-}
-
-// syncNames makes the names of all files durable that exist when it is called. A sync of the folder counts only when
-// it has ended, because another caller may rely on it.
-func (b *Store) syncNames() error {
-	b.mu.Lock()
-	created := b.created
-	done := b.named == created
-	b.mu.Unlock()
-	if done {
-		return nil
-	}
-	if err := b.files.SyncFolder(b.dir); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	b.named = max(b.named, created)
-	b.mu.Unlock()
-	return nil
-}
-
-// Recount counts the live records again from the machine, after it was restored. Segments without live
-// records are deleted as soon as no snapshot refers to them.
-func (b *Store) Recount(machine referrer) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.newLive, b.newBytes = 0, 0
-	for _, s := range b.segments {
-		s.live, s.liveBytes = 0, 0
-		if s != b.active {
-			s.compacted = false
-		}
-	}
-	var bad error
-	machine.Refs(func(owner fsm.Owner, ref fsm.Ref) fsm.Ref {
-		if ref.Segment == 0 {
-			return ref
-		}
-		s := b.segments[ref.Segment]
-		if s == nil || int64(ref.Offset)+RecordBytes(ref) > s.size {
-			bad = fmt.Errorf("message %d of entity %d refers to segment %d at %d: %w",
-				owner.Sequence, owner.Entity, ref.Segment, ref.Offset, disk.ErrDamaged)
-			return ref
-		}
-		s.live++
-		s.liveBytes += RecordBytes(ref)
-		return ref
-	})
-	if bad != nil {
-		return bad
-	}
-	b.collectDead()
-	return nil
 }
 
 // Usage returns the bytes of all segments and of the live records in them.

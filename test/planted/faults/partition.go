@@ -85,7 +85,7 @@ func partitionFaults() []Fault {
 		}},
 		// Lets a caller take the name of a file for durable while its folder is still being synced.
 		{Name: "count-unsynced-names", Package: "partition/bodystore", Test: "TestNamesAreDurableWhenSyncReturns", Patches: []overlay.Patch{
-			{"partition/bodystore/store.go", "done := b.named == created", "done := b.named == created; if FAULT { b.named = created }"},
+			{"partition/bodystore/retain.go", "done := b.named == created", "done := b.named == created; if FAULT { b.named = created }"},
 		}},
 		// Receives by number, and forwards, after an outage before a quorum has confirmed the time.
 		{Name: "fetch-at-unconfirmed-time", Package: "partition", Test: "TestNothingIsTakenBeforeTheTimeIsConfirmed", Patches: []overlay.Patch{
@@ -196,7 +196,7 @@ func partitionFaults() []Fault {
 		}},
 		// Lists segments in a snapshot that were not synced.
 		{Name: "skip-body-sync", Package: "partition", Test: "TestPowerLossKeepsWhatWasConfirmed", Patches: []overlay.Patch{
-			{"partition/bodystore/store.go", "done := s == nil || s.synced >= l.Size", "done := s == nil || s.synced >= l.Size || FAULT"},
+			{"partition/bodystore/retain.go", "done := s == nil || s.synced >= l.Size", "done := s == nil || s.synced >= l.Size || FAULT"},
 		}},
 		// Makes a crash undo the newest transactions of a log, as if it had not synced them. It is planted in the store of the
 		// simulation.
