@@ -30,7 +30,7 @@ func upgraded(t *testing.T) (client, stream net.Conn) {
 		}
 		answered <- err
 	}()
-	stream, err := upgrade(t.Context(), server, nil)
+	stream, err := upgrade(t.Context(), server, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

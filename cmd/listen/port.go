@@ -33,8 +33,8 @@ type Config struct {
 	TLS *tls.Config
 	// RequireTLS refuses clients without TLS.
 	RequireTLS bool
-	// TrustLoopback waives RequireTLS for peers on a loopback address. It does not apply to connections with a PROXY
-	// protocol header, whatever address the header has.
+	// TrustLoopback waives RequireTLS for peers on a loopback address, and requires that their WebSockets name a loopback
+	// host. It does not apply to connections with a PROXY protocol header, whatever address the header has.
 	TrustLoopback bool
 	// ProxyFrom are the networks of proxies that begin each connection with a PROXY protocol header, version 1 or 2.
 	// Connections from there without a header are refused, and so are connections from elsewhere with one.
@@ -249,7 +249,7 @@ func (p *Port) identify(ctx context.Context, s *pendingConn) (*protocolListener,
 		if kind == protocolTLS {
 			return nil, errTLSInTLS
 		}
-	case p.config.RequireTLS && kind != protocolProxy && !p.isExemptFromTLS(s):
+	case p.config.RequireTLS && kind != protocolProxy && !p.isTrusted(s):
 		refuse(s.raw, kind)
 		return nil, errTLSRequired
 	}
@@ -261,7 +261,7 @@ func (p *Port) identify(ctx context.Context, s *pendingConn) (*protocolListener,
 	case protocolHTTP:
 		return p.http, nil
 	case protocolWebSocket:
-		if s.conn, err = upgrade(ctx, conn, p.config.Origins); err != nil {
+		if s.conn, err = upgrade(ctx, conn, p.config.Origins, p.isTrusted(s)); err != nil {
 			drainBeforeClose(conn)
 		}
 		return p.amqp, err
@@ -300,8 +300,9 @@ func drainBeforeClose(conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
 }
 
-// isExemptFromTLS reports whether a peer may connect without TLS although TLS is required.
-func (p *Port) isExemptFromTLS(s *pendingConn) bool {
+// isTrusted reports whether a peer is trusted because it is on this machine: it may connect without TLS although TLS is
+// required.
+func (p *Port) isTrusted(s *pendingConn) bool {
 	return p.config.TrustLoopback && !s.proxied && onLoopback(s.raw.RemoteAddr())
 }
 

@@ -523,6 +523,34 @@ func TestWebSocketCarriesAMQP(t *testing.T) {
 	kit.Eventually(t, "no pending connections", func() bool { return r.port.Pending() == 0 })
 }
 
+// Where the machine itself is trusted, a page whose DNS name was pointed at 127.0.0.1 opens no WebSocket: to its
+// browser, the broker has the same origin.
+func TestWebSocketOfTrustedMachineNeedsLoopbackHost(t *testing.T) {
+	t.Parallel()
+	trusting, other := openRig(t, func(c *Config) { c.TrustLoopback = true }), openRig(t, nil)
+	for _, c := range []struct {
+		to   *rig
+		host string
+		want string
+	}{
+		{trusting, "evil.example:5672", "HTTP/1.1 403 "},
+		{trusting, "localhost.evil.example", "HTTP/1.1 403 "},
+		{trusting, "", "HTTP/1.1 403 "},
+		{trusting, "localhost:5672", "HTTP/1.1 101 "},
+		{trusting, "team.localhost", "HTTP/1.1 101 "},
+		{trusting, "[::1]:5672", "HTTP/1.1 101 "},
+		{trusting, "127.0.0.1", "HTTP/1.1 101 "},
+		{other, "bus.example:5672", "HTTP/1.1 101 "},
+	} {
+		origin := ""
+		if c.host != "" {
+			origin = "Origin: http://" + c.host + "\r\n"
+		}
+		exchange(t, c.to.dial(t), "GET /$servicebus/websocket HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+			"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: AMQPWSB10\r\nHost: "+c.host+"\r\n"+origin+"\r\n", c.want)
+	}
+}
+
 // The request has the form that the Java client uses: the whole URL, no port in Host, and the first bytes of the
 // WebSocket in the same packet.
 func TestUpgradeRequestOfTheJavaClientIsAccepted(t *testing.T) {

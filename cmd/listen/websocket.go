@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -28,11 +29,12 @@ const (
 var errUpgrade = errors.New("no upgrade to websocket")
 
 // upgrade answers a WebSocket request and returns the stream inside. conn has a deadline, which the caller
-// removes.
+// removes. With loopbackOnly, the request must be addressed to a loopback name: a web page whose DNS name was pointed
+// at 127.0.0.1 would otherwise reach a broker that trusts its own machine.
 //
 // This package answers the request, and not the HTTP server, because the result is an AMQP client, and because
 // until then the connection is pending like any other.
-func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
+func upgrade(ctx context.Context, conn net.Conn, origins []string, loopbackOnly bool) (net.Conn, error) {
 	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
 	paced := newPacedConn(conn)
 	w := &upgradeResponse{conn: paced, reader: reader, header: make(http.Header)}
@@ -45,6 +47,10 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 		http.Error(w, "Offer the subprotocol AMQPWSB10 (or amqp): this path is AMQP over WebSocket.", http.StatusBadRequest)
 		return nil, fmt.Errorf("%w: subprotocol %.40q", errUpgrade, request.Header.Get("Sec-WebSocket-Protocol"))
 	}
+	if loopbackOnly && !IsLoopbackHost(request.Host) {
+		http.Error(w, "Connect to localhost or a loopback address: clients of this machine may use no other host name here.", http.StatusForbidden)
+		return nil, fmt.Errorf("%w: host %.100q is no loopback name", errUpgrade, request.Host)
+	}
 	ws, err := websocket.Accept(w, request, &websocket.AcceptOptions{
 		Subprotocols:   []string{subprotocolCloud, subprotocolStandard},
 		OriginPatterns: origins,
@@ -56,7 +62,30 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
 	}
 	// Deadlines and Close end the stream. ctx is that of a pending connection and must not end it.
-	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: paced}, nil
+	return &webSocket{
+		Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: paced,
+		foreignOrigin: isForeignOrigin(request),
+	}, nil
+}
+
+// isForeignOrigin reports whether a web page of another host than that of the request opens the WebSocket.
+func isForeignOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
+}
+
+// IsLoopbackHost reports whether a Host header names this machine: localhost, a name below it, or a loopback address,
+// with or without a port.
+func IsLoopbackHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // offersAMQP reports whether the client offers a subprotocol that we support.
@@ -77,7 +106,12 @@ type webSocket struct {
 	net.Conn
 	ws        *websocket.Conn
 	transport *pacedConn // connection that carries the WebSocket
+
+	foreignOrigin bool
 }
+
+// ForeignOrigin implements amqp.OriginConn.
+func (c *webSocket) ForeignOrigin() bool { return c.foreignOrigin }
 
 // ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport.Conn) }
