@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -58,7 +59,7 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: requireLoopbackHost(mux), ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -70,4 +71,16 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 		_ = server.Close()
 		<-done
 	}, nil
+}
+
+// requireLoopbackHost refuses requests for other hosts than this machine: a web page whose DNS name was pointed at
+// 127.0.0.1 could otherwise read the answers.
+func requireLoopbackHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !listen.IsLoopbackHost(r.Host) {
+			http.Error(w, "Ask for localhost or a loopback address.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -23,4 +25,22 @@ func TestPprofStaysOnLoopback(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
+}
+
+// A web page whose DNS name was pointed at a loopback address reads no profile.
+func TestPprofAnswersLoopbackHostsOnly(t *testing.T) {
+	t.Parallel()
+	handler := requireLoopbackHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for host, want := range map[string]int{
+		"localhost:6060": 200, "127.0.0.1:6060": 200, "[::1]:6060": 200, "LOCALHOST": 200,
+		"evil.example:6060": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "": 403,
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", http.NoBody)
+		request.Host = host
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, request)
+		if response.Code != want {
+			t.Errorf("host %q: status %d, want %d", host, response.Code, want)
+		}
+	}
 }
