@@ -23,7 +23,7 @@ type IssuerConfig struct {
 	URL string
 	// Audience is the value that the claim aud must have.
 	Audience string
-	// RolesClaim is the claim with the roles of the bearer; default "roles". The words of scp and scope are roles, too.
+	// RolesClaim is the claim with the roles of the bearer; default "roles". The words of scp and scope are roles, too, except that of operators.
 	RolesClaim string
 	// AllNamespaces makes tokens without the claim of namespaces valid in all of them; else they are valid in the
 	// default one.
@@ -130,9 +130,12 @@ func (k *Keyring) verifyJWT(ctx context.Context, from Client, token string) (Gra
 		return Grant{}, fmt.Errorf("%w: the token is for other namespaces: one for this has its name in the claim %s", fsm.Unauthorized, namespacesClaim)
 	}
 	grant := Grant{Namespace: from.Namespace, Expires: checked.Expiry, Name: checked.Subject}
-	for _, claim := range []string{k.issuer.config.RolesClaim, "scp", "scope"} {
-		roles, _ := claimWords(claims[claim])
-		grant.addRoles(roles)
+	roles, _ := claimWords(claims[k.issuer.config.RolesClaim])
+	grant.addRoles(roles)
+	grant.addOperator(roles)
+	for _, claim := range []string{"scp", "scope"} {
+		scopes, _ := claimWords(claims[claim])
+		grant.addRoles(scopes)
 	}
 	if grant.Rights == 0 {
 		return Grant{}, fmt.Errorf("%w: the token has no role for this: one of %q, %q, %q is needed", fsm.Unauthorized, roleSender, roleReceiver, roleOwner)
@@ -153,9 +156,6 @@ func (k *Keyring) permitsNamespace(claim any, namespace fsm.NamespaceID) bool {
 func (g *Grant) addRoles(roles []string) {
 	for _, role := range roles {
 		switch role {
-		case roleOperator:
-			g.Operator = true
-			g.Rights |= fsm.Manage
 		case roleOwner, roleManage:
 			g.Rights |= fsm.Manage
 		case roleSender, roleSend:
@@ -163,6 +163,15 @@ func (g *Grant) addRoles(roles []string) {
 		case roleReceiver, roleListen:
 			g.Rights |= fsm.Listen
 		}
+	}
+}
+
+// addOperator makes the bearer an operator if its roles say so. Scopes never do: they say what a user allowed an
+// application to do, and who may ask for one is up to the application.
+func (g *Grant) addOperator(roles []string) {
+	if slices.Contains(roles, roleOperator) {
+		g.Operator = true
+		g.Rights |= fsm.Manage
 	}
 }
 
