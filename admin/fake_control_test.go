@@ -257,6 +257,8 @@ func (h *fakeControl) NamespaceByHost(_ context.Context, host string) (fsm.Names
 	return h.id, nil
 }
 
+func (*fakeControl) NamesEntity(fsm.NamespaceID, string) bool { return false }
+
 func (*fakeControl) AwaitConfirmed(context.Context) bool { return true }
 
 func (h *fakeControl) NamespaceName(id fsm.NamespaceID) string {

@@ -114,18 +114,22 @@ func fromLoopback(r *http.Request) bool {
 	if err != nil || !net.ParseIP(remote).IsLoopback() || connection.IsProxied(r) {
 		return false
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
+	host := strings.ToLower(strings.Trim(hostName(r.Host), "[]"))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
+}
+
+// hostName returns a Host header without its port.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		return name
+	}
+	return host
 }
 
 // authClient describes the client of a request for the Authority.
 func (s *core) authClient(r *http.Request) auth.Client {
 	v := contextOf(r)
-	from := auth.Client{Namespace: cmp.Or(v.keyNamespace, v.namespace), HostNamespace: v.hostNamespace}
+	from := auth.Client{Namespace: cmp.Or(v.keyNamespace, v.namespace), Host: hostName(r.Host), HostNamespace: v.hostNamespace}
 	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		from.Peer = net.TCPAddrFromAddrPort(address)
 	}

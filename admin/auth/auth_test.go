@@ -172,6 +172,9 @@ func (r ruleNamed) Access(fsm.NamespaceID, string) (own, shared []fsm.AccessRule
 }
 func (ruleNamed) NamespaceName(fsm.NamespaceID) string { return fsm.DefaultNamespaceName }
 func (ruleNamed) AwaitConfirmed(context.Context) bool  { return true }
+
+func (ruleNamed) NamesEntity(fsm.NamespaceID, string) bool { return false }
+
 func (ruleNamed) NamespaceByHost(context.Context, string) (fsm.NamespaceID, error) {
 	return fsm.DefaultNamespace, nil
 }

@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -57,7 +59,9 @@ type Client struct {
 	// Release, when not nil, is called before a call waits, perhaps several times: the caller
 	// gives back there what other requests need, such as its place among the requests in flight.
 	Release func()
-	// Through is the namespace that the host of the request selects, where the request names another
+	// Host is the host that the client asks for, without port; "" when it is not known.
+	Host string
+	// HostNamespace is the namespace that the host of the request selects, where the request names another
 	// one; else 0. Operators may sign for that host.
 	HostNamespace fsm.NamespaceID
 }
@@ -71,6 +75,8 @@ type Rules interface {
 	NamespaceName(namespace fsm.NamespaceID) string
 	// NamespaceByHost returns the namespace that a host name selects, or the default one. Errors wrap ServerBusy.
 	NamespaceByHost(ctx context.Context, host string) (fsm.NamespaceID, error)
+	// NamesEntity reports whether a queue or topic of the namespace has this name, in any case.
+	NamesEntity(namespace fsm.NamespaceID, name string) bool
 	// AwaitConfirmed reports whether the rules may be believed: a member that has just started, or that is cut off from the
 	// others, may have rules that were revoked. It may wait for seconds.
 	AwaitConfirmed(ctx context.Context) bool
@@ -174,6 +180,7 @@ func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience 
 	if err != nil {
 		return k.authenticate(ctx, from, kindName(kind), "", func() (Grant, error) { return Grant{}, err })
 	}
+	from.Host = asked.Host
 	target := TargetOf(asked.Path)
 	if hasOtherScheme(audience) {
 		target.Written = audience // which clients sign as it is; a signed resource needs a known scheme otherwise
@@ -395,6 +402,11 @@ func (k *Keyring) verifySAS(ctx context.Context, from Client, s sasToken, target
 		return Grant{}, &ExpiredTokenError{Expired: s.expiry, Now: k.now()}
 	case !covered:
 		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
+	case s.isBare() && signed.Host != "":
+		if !k.isHostSigned(from, signed.Host) {
+			return Grant{}, fmt.Errorf("%w: %w: the token is for %.100q, which is not known to be a host: sign a URL like sb://host/entity", fsm.Unauthorized, errAudience, signed.Host)
+		}
+		grant.Operator = false
 	}
 	if err := k.checkHost(ctx, from, signed, grant.Operator); err != nil {
 		return Grant{}, err
@@ -406,6 +418,16 @@ func (k *Keyring) verifySAS(ctx context.Context, from Client, s sasToken, target
 	}
 	grant.Expires, grant.Path = s.expiry, target.Path
 	return grant, nil
+}
+
+// isHostSigned reports whether a resource that was signed without a scheme, which is one word, is surely a host and not the
+// name of an entity: a token that was meant for one queue must not be valid for its namespace.
+func (k *Keyring) isHostSigned(from Client, word string) bool {
+	_, err := netip.ParseAddr(strings.Trim(word, "[]"))
+	if err != nil && !strings.Contains(word, ".") && word != "localhost" && !strings.EqualFold(word, from.Host) {
+		return false
+	}
+	return k.rules == nil || !k.rules.NamesEntity(from.Namespace, word)
 }
 
 // checkHost checks that a signed host, if there is one, selects the namespace of the client. The keys of operators are

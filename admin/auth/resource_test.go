@@ -189,6 +189,27 @@ func TestHostsSelectTheNamespace(t *testing.T) {
 	}
 }
 
+// A word that was signed without a scheme is a host only if nothing else is likely: clients sign the host of their
+// endpoint, and other programs sign the name of a queue, which must not become a token for the namespace.
+func TestSignedWordIsAHostOnlyIfItLooksLikeOne(t *testing.T) {
+	t.Parallel()
+	k, rules := newKeyringWithRules(t, nil)
+	rules.set(fsm.DefaultNamespace, "orders.v1", fsm.AccessRule{Name: "x", Primary: "five", Rights: fsm.Listen})
+	rules.set(fsm.DefaultNamespace, "emulator", fsm.AccessRule{Name: "x", Primary: "five", Rights: fsm.Listen})
+	for signed, want := range map[string]fsm.Code{
+		"broker": fsm.OK, "BROKER:5672": fsm.OK, "localhost:5672": fsm.OK, "127.0.0.1": fsm.OK, "[::1]:5672": fsm.OK, "ns.example.com": fsm.OK,
+		"orders": fsm.Unauthorized, "payments": fsm.Unauthorized, "orders.v1": fsm.Unauthorized, "Orders.V1:1": fsm.Unauthorized,
+	} {
+		grant, err := k.TokenFor(t.Context(), Client{Namespace: fsm.DefaultNamespace, Host: "broker"}, KindSAS, Sign(signed, "root", "root-key", noon().Add(time.Hour)), Target{Path: "payments"})
+		check(t, err, want)
+		if grant.Operator {
+			t.Errorf("%s makes an operator", signed)
+		}
+	}
+	_, err := k.TokenFor(t.Context(), Client{Namespace: fsm.DefaultNamespace, Host: "emulator"}, KindSAS, Sign("emulator", "root", "root-key", noon().Add(time.Hour)), Target{Path: "payments"})
+	check(t, err, fsm.Unauthorized)
+}
+
 // The grant is for the first target that the token names.
 func TestFirstCoveredTargetIsGranted(t *testing.T) {
 	t.Parallel()

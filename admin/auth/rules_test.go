@@ -40,6 +40,12 @@ func (s *fakeRules) NamespaceByHost(_ context.Context, host string) (fsm.Namespa
 	return fsm.DefaultNamespace, nil
 }
 
+func (s *fakeRules) NamesEntity(namespace fsm.NamespaceID, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return name != "" && s.rules[namespace][fsm.PathKey(name)] != nil
+}
+
 func (s *fakeRules) AwaitConfirmed(context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,6 +98,9 @@ func (s sasToken) decode(skn, sig string) (sasToken, error) {
 	return s, nil
 }
 
+// isBare reports whether the signed resource has no scheme.
+func (s sasToken) isBare() bool { return !strings.Contains(s.resource, "://") }
+
 // signature is base64 of the HMAC-SHA256 over the resource as sent, one line feed and
 // the expiry as sent. The key is the text itself, though it looks like base64.
 func signature(secret, resource, expires string) string {

@@ -26,6 +26,13 @@ func (r *Manager) Access(namespace fsm.NamespaceID, path string) (own, shared []
 // [confirm.StartWaitMax] for the catalog's leader; one that is cut off from it believes its rules for [confirm.ValidFor].
 func (r *Manager) AwaitConfirmed(ctx context.Context) bool { return r.confirmed.Await(ctx) }
 
+// NamesEntity reports whether a queue or topic has this name, in any case, as far as this member's replica of the catalog
+// knows. It does not block.
+func (r *Manager) NamesEntity(namespace fsm.NamespaceID, name string) (found bool) {
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { _, found = c.Lookup(namespace, name) })
+	return found
+}
+
 // NamespaceName returns the name of a namespace, or "" when this member's replica of the catalog does
 // not contain it. It does not block.
 func (r *Manager) NamespaceName(id fsm.NamespaceID) (name string) {

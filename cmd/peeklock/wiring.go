@@ -73,6 +73,11 @@ func (r accessRules) NamespaceByHost(ctx context.Context, host string) (fsm.Name
 	return r.router.NamespaceByHost(ctx, host)
 }
 
+// NamesEntity reports whether a queue or topic has this name in the local replica of the catalog.
+func (r accessRules) NamesEntity(namespace fsm.NamespaceID, name string) bool {
+	return r.router.NamesEntity(namespace, name)
+}
+
 // AwaitConfirmed reports whether the rules may be believed.
 func (r accessRules) AwaitConfirmed(ctx context.Context) bool { return r.router.AwaitConfirmed(ctx) }
 
