@@ -141,7 +141,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	c.readAllowed = sync.NewCond(&c.mu)
 	c.credentials = login.New(login.Config{
 		Conn: (*owner)(c), Broker: config.Broker, Authorizer: config.Authorizer, Log: c.log, AuditLog: config.Audit,
-		MissingLog: new(refusal.LogLimiter), Peer: peer.RemoteAddr(), Origin: c.origin,
+		MissingLog: new(refusal.LogLimiter), Peer: peer.RemoteAddr(), Origin: c.origin, ForeignOrigin: hasForeignOrigin(peer),
 	})
 	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
 	c.management = management.New((*owner)(c), config.Broker, &c.transactions, c.log)

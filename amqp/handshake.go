@@ -48,6 +48,18 @@ func (c *conn) handshake(ctx context.Context) error {
 	return c.open(ctx)
 }
 
+// OriginConn is a connection that a web page may have opened.
+type OriginConn interface {
+	// ForeignOrigin reports whether a page of another host opened the connection.
+	ForeignOrigin() bool
+}
+
+// hasForeignOrigin reports whether a page of another host opened a connection.
+func hasForeignOrigin(peer net.Conn) bool {
+	page, ok := peer.(OriginConn)
+	return ok && page.ForeignOrigin()
+}
+
 // tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
 // connection wraps the connection in a type that has the state.
 func tlsState(peer net.Conn) tls.ConnectionState {

@@ -2,8 +2,12 @@ package amqp
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +174,41 @@ func TestCertificateProvesItsRule(t *testing.T) {
 				t.Errorf("audit %v, asked %v", lines, g.asked)
 			}
 		})
+	}
+}
+
+// pageConn is a connection with a verified certificate that a web page opened.
+type pageConn struct {
+	net.Conn
+	foreign bool
+}
+
+func (c pageConn) ForeignOrigin() bool { return c.foreign }
+
+func (pageConn) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "sender"}}}}}
+}
+
+// A browser adds the certificate of its user for every page, so it proves nothing for pages of other hosts.
+func TestCertificateProvesNothingForPagesOfOtherHosts(t *testing.T) {
+	t.Parallel()
+	for foreign, want := range map[bool]uint8{false: login.CodeOK, true: login.CodeAuth} {
+		g := &scriptedAuthorizer{grants: map[string]Grant{"sender": {Rights: fsm.Send}}}
+		var j auditCapture
+		s, _ := piped(t, newFakeBroker("orders"), g.through, j.into)
+		ours, theirs := net.Pipe()
+		p := &peer{TB: t, net: ours, reader: wire.NewReader(ours, 1<<20), ended: make(chan struct{})}
+		go func() { defer close(p.ended); s.Serve(context.Background(), pageConn{theirs, foreign}) }()
+		t.Cleanup(func() { _ = ours.Close(); <-p.ended })
+		p.write(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: login.MechanismExternal}))
+		p.header(headerSASL)
+		expect[*wire.SASLMechanisms](p)
+		if o := expect[*wire.SASLOutcome](p); o.Code != want {
+			t.Errorf("foreign %t: outcome %d, want %d", foreign, o.Code, want)
+		}
+		if lines := j.lines(t); foreign && (len(lines) != 1 || lines[0]["event"] != "login_refused" || lines[0]["name"] != "sender") {
+			t.Errorf("audit %v", lines)
+		}
 	}
 }
 

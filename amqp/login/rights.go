@@ -53,6 +53,9 @@ type Config struct {
 	MissingLog *refusal.LogLimiter // limits the lines of Audit about missing rights
 	Peer       net.Addr            // the client
 	Origin     netip.Addr          // the address of the client that MissingLog counts
+	// ForeignOrigin says that a web page of another host opened the connection. A browser presents the certificate of its
+	// user to every host that asks for one, whatever page opens the WebSocket, so that the certificate proves nothing.
+	ForeignOrigin bool
 }
 
 // Credentials are the credentials of one connection and the rights that they give. The mutex of the connection

@@ -113,6 +113,10 @@ func (c *Credentials) plain(ctx context.Context, response []byte) error {
 // external checks the client certificate that TLS verified.
 func (c *Credentials) external(ctx context.Context, certificate *x509.Certificate) error {
 	name := certificate.Subject.CommonName
+	if c.config.ForeignOrigin {
+		c.Audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", kindExternal), slog.String("name", name), slog.String("reason", "a web page of another host opened the connection"))
+		return fmt.Errorf("sasl external from a page of another host: %w", fsm.Unauthorized)
+	}
 	allowed, err := c.config.Authorizer.Certificate(ctx, c.client(), certificate)
 	if err != nil {
 		c.config.Log.DebugContext(ctx, "client certificate refused", "name", name, "error", err)
