@@ -318,11 +318,25 @@ func TestFetchBytesMax(t *testing.T) {
 	}
 	body, _ := r.Body.(wire.Map)
 	messages, _ := body.Get("messages").([]any)
-	if len(messages) != 2*management.FetchAtOnceMax || len(joined) > management.FetchBytesMax+management.FetchAtOnceMax*(101<<10) {
+	atOnce := management.FetchedAtOnce(&at)
+	want := (management.FetchBytesMax/(100<<10) + atOnce) / atOnce * atOnce
+	if len(messages) != want || len(joined) > management.FetchBytesMax+atOnce*(101<<10) {
 		t.Errorf("%d messages in %d bytes", len(messages), len(joined))
 	}
-	if c := h.counts("orders"); c.Deferred != all-2*management.FetchAtOnceMax {
+	if c := h.counts("orders"); c.Deferred != uint64(all-want) {
 		t.Errorf("counts %+v", c)
+	}
+}
+
+// What is fetched at a time fits into the bytes of an answer, however large the messages of the entity may be.
+func TestFetchedAtOnceFitsIntoAnAnswer(t *testing.T) {
+	t.Parallel()
+	for largest, want := range map[uint32]int{1 << 10: management.FetchAtOnceMax, 128 << 10: 64, 256 << 10: 32, 1 << 20: 8, 16 << 20: 1, 100 << 20: 1, 0: management.FetchAtOnceMax} {
+		var at fsm.EntityRef
+		at.Settings.MaxMessageBytes = largest
+		if got := management.FetchedAtOnce(&at); got != want {
+			t.Errorf("messages of %d bytes: %d at once, want %d", largest, got, want)
+		}
 	}
 }
 

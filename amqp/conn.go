@@ -102,10 +102,10 @@ type conn struct {
 	partialBytes  int  // bytes of deliveries received in part
 	queuedBytes   int  // bytes of payloads that are locked and not sent yet
 	links         int
-	linksPeak     int // most links at a time; written by the reader only
-	attaches      int // links that the peer has begun; used by the reader only
-	temporaries   int // links that create, or have created, a temporary entity
-	requests      int // requests to nodes in progress
+	linksPeak     int                 // most links at a time; written by the reader only
+	attaches      int                 // links that the peer has begun; used by the reader only
+	temporaries   map[string]struct{} // paths, as fsm.PathKey, of the temporary entities of the connection
+	requests      int                 // requests to nodes in progress
 	costs         costs
 	memory        memory
 	stats         connStats

@@ -9,6 +9,7 @@ import (
 // consumerKey identifies a durable subscription of JMS.
 type consumerKey struct {
 	namespace fsm.NamespaceID
+	topic     string // as fsm.PathKey: the same name at another topic is another subscription
 	code      string
 }
 
@@ -37,12 +38,17 @@ func (s *consumers) add(key consumerKey, exclusive bool) bool {
 }
 
 // remove ends what add began.
-func (s *consumers) remove(key consumerKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.links[key]; n > 1 {
-		s.links[key] = n - 1
+func (s *consumers) remove(keys ...consumerKey) {
+	if len(keys) == 0 {
 		return
 	}
-	delete(s.links, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		if n := s.links[key]; n > 1 {
+			s.links[key] = n - 1
+		} else {
+			delete(s.links, key)
+		}
+	}
 }

@@ -53,7 +53,7 @@ type link struct {
 	temporary    bool           // the link creates the entity at path, and that ends with it
 	creates      fsm.EntityKind // the kind of that entity
 	subscription *subscription  // the subscription of JMS at path; nil for other links
-	consumes     consumerKey    // the subscription that counts the link as its consumer; no path for none
+	consumes     []consumerKey  // the subscriptions that count the link as their consumer
 	viaPath      string         // path of the entity through which a link sends to another entity
 	right        fsm.Rights     // the right that a link to an entity needs
 	entity       fsm.EntityRef  // the entity at path
@@ -87,7 +87,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax)
 	case !c.credentials.Authenticated() && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
-	case l.temporary && c.temporaries >= temporariesMax:
+	case l.temporary && len(c.temporaries) >= temporariesMax:
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax)
 	case l.isSecondTokenSender():
 		cause = refusal.AfterChange(wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.")
@@ -100,6 +100,8 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		if !ok {
 			c.credentials.AuditMissing(ctx, path, l.right, "")
 			cause = c.credentials.Missing(path, l.right, now)
+		} else {
+			cause = l.foreignTemporary()
 		}
 	}
 	if cause.Condition != "" {

@@ -150,7 +150,7 @@ func costOf(r *request, operation string, permitted bool) int {
 	case operation == putTokenOperation:
 		return requestCost + putTokenCost
 	}
-	return requestCost + management.WorkOf(operation, r.Body)
+	return requestCost + management.WorkOf(operation, &r.At, r.Body)
 }
 
 // discardRequest releases what a request holds that the connection does not live to perform.
@@ -227,6 +227,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp management.Response
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
+	c.auditRequest(ctx, r, &resp)
 	if management.CausesRollback(r.argument("operation"), cause) {
 		c.transactions.MarkRollbackOnly(r.Transaction, cause)
 	}

@@ -120,7 +120,7 @@ func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 			t.Errorf("attached again: %+v", e)
 		}
 		lines := j.lines(t)
-		if len(lines) != 2 || lines[0]["event"] != "key_lost" || lines[0]["kind"] != "sas" || lines[0]["path"] != "orders" || lines[1]["event"] != "right_missing" {
+		if len(lines) != 3 || lines[0]["event"] != "login" || lines[1]["event"] != "key_lost" || lines[1]["kind"] != "sas" || lines[1]["path"] != "orders" || lines[2]["event"] != "right_missing" {
 			t.Errorf("audit %v", lines)
 		}
 	})

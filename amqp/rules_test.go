@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/management"
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/rule"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -173,4 +174,44 @@ func TestRuleOperationsTimeOut(t *testing.T) {
 		_ = p.net.Close()
 		<-p.ended
 	})
+}
+
+// The audit log has who changed rules and deleted messages over AMQP, once it was done, and each key that signed in.
+func TestChangesOverAMQPAreAudited(t *testing.T) {
+	t.Parallel()
+	var j auditCapture
+	h := newFakeBroker("orders").topic("topic", "sub")
+	p := managementPeerAt(t, h, fsm.Manage, "topic/subscriptions/sub/$management", j.into)
+	p.manage(1, management.AddRuleOperation, addRequest("mine", sqlFilter("1=1")))
+	p.manage(2, management.AddRuleOperation, addRequest("mine", sqlFilter("1=1"))) // exists
+	p.manage(3, management.RemoveRuleOperation, wire.Map{{Key: rule.NameKey, Value: "mine"}})
+	p.manage(4, management.EnumerateRulesOperation, wire.Map{})
+	p.manage(5, management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(5)}}) // none
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := message.Parse(encodedMessage(t, []byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.do(sendOne(at, m))
+	q := managementPeerAt(t, h, fsm.Manage, "orders/$management", j.into)
+	if status, _, answer := q.manage(6, management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(5)}}); status != int32(200) {
+		t.Fatalf("batch delete: %v %v", status, answer)
+	}
+	var got []string
+	for _, line := range j.lines(t) {
+		got = append(got, fmt.Sprint(line["event"], " ", line["operation"], " ", line["rule"], " ", line["count"], " ", line["who"], " ", line["outcome"]))
+	}
+	want := []string{
+		"login <nil> <nil> <nil> <nil> <nil>",
+		"rule_change " + management.AddRuleOperation + " mine <nil> " + ruleName + " ok",
+		"rule_change " + management.RemoveRuleOperation + " mine <nil> " + ruleName + " ok",
+		"login <nil> <nil> <nil> <nil> <nil>",
+		"batch_delete " + management.BatchDeleteOperation + " <nil> 1 " + ruleName + " ok",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("audit\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

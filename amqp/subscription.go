@@ -211,7 +211,7 @@ func (l *link) subscribeByName(ctx context.Context) (fsm.EntityRef, refusal.Caus
 		}
 	}
 	if s.durable {
-		if cause := l.useSubscription(!s.shared); cause.Condition != "" {
+		if cause := l.useSubscriptions(!s.shared, l.path); cause.Condition != "" {
 			return fsm.EntityRef{}, cause
 		}
 	}
@@ -255,8 +255,9 @@ func (l *link) mayCreate(ctx context.Context) refusal.Cause {
 	return refusal.Cause{}
 }
 
-// replaceFormer deletes what a durable subscription takes the place of: one of the same name with another topic or
-// selector. A durable subscription stays after its link, so the client needs the right to manage. mu is not held.
+// replaceFormer deletes what a durable subscription takes the place of: one of the same name at the same topic with another
+// selector. Names are per topic: otherwise who may listen at one topic could lock the clients of others out by
+// taking their names. A durable subscription stays after its link, so the client needs the right to manage. mu is not held.
 func (l *link) replaceFormer(ctx context.Context) refusal.Cause {
 	c := l.session.conn
 	s := l.subscription
@@ -267,9 +268,10 @@ func (l *link) replaceFormer(ctx context.Context) refusal.Cause {
 	if err != nil {
 		return refusal.ReplyOf(refusal.CodeOf(err)).Cause
 	}
+	former = slices.DeleteFunc(former, func(path string) bool { return topicKey(path) != fsm.PathKey(s.topic) })
 	for _, path := range former {
 		if s.shared { // consumers of other members would lose its messages
-			return refusal.AfterChange(wire.ConditionNotAllowed, "The name '%s' belongs to the shared subscription '%s', which has another topic or selector. Unsubscribe from that first, or choose another name.", s.name, path)
+			return refusal.AfterChange(wire.ConditionNotAllowed, "The name '%s' belongs to the shared subscription '%s', which has another selector. Unsubscribe from that first, or choose another name.", s.name, path)
 		}
 		if cause := c.mayManage(ctx, path); cause.Condition != "" {
 			return cause
@@ -311,25 +313,33 @@ func (c *conn) mayManage(ctx context.Context, path string) refusal.Cause {
 	return cause
 }
 
-// useSubscription counts a link as a consumer of its durable subscription until it ends. mu is not held.
-func (l *link) useSubscription(exclusive bool) refusal.Cause {
+// topicKey returns the topic of a subscription's path, as fsm.PathKey.
+func topicKey(path string) string {
+	topic, _, _ := fsm.SplitSubscriptionPath(path)
+	return fsm.PathKey(topic)
+}
+
+// useSubscriptions counts a link as a consumer of its durable subscription, at the topics of all paths, until it ends.
+// mu is not held.
+func (l *link) useSubscriptions(exclusive bool, paths ...string) refusal.Cause {
 	c := l.session.conn
 	c.mu.Lock()
 	defer c.unlock()
-	key := consumerKey{c.credentials.Namespace(), l.subscription.code()}
-	if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
-		return refusal.Later(wire.ConditionResourceLocked, "The subscription '%s' has an active consumer. Close that first.", l.subscription.name)
+	for _, path := range paths {
+		key := consumerKey{c.credentials.Namespace(), topicKey(path), l.subscription.code()}
+		if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
+			l.endUse()
+			return refusal.Later(wire.ConditionResourceLocked, "The subscription '%s' has an active consumer. Close that first.", l.subscription.name)
+		}
+		l.consumes = append(l.consumes, key)
 	}
-	l.consumes = key
 	return refusal.Cause{}
 }
 
 // endUse no longer counts a link as a consumer. mu is held.
 func (l *link) endUse() {
-	if l.consumes.code != "" {
-		l.session.conn.consumers.remove(l.consumes)
-		l.consumes.code = ""
-	}
+	l.session.conn.consumers.remove(l.consumes...)
+	l.consumes = nil
 }
 
 // readUnsubscribe reads an attach without source: a client of JMS asks for the durable subscription that the link names,
@@ -350,12 +360,18 @@ func (l *link) findSubscription(ctx context.Context) refusal.Cause {
 	case len(paths) == 0:
 		return refusal.New(wire.ConditionNotFound, "The client created no durable subscription '%s'. Check the name and the client id; an administrator deletes what an administrator created.", s.name)
 	}
-	for _, path := range paths {
-		if cause := c.mayManage(ctx, path); cause.Condition != "" {
-			return cause
+	var refused refusal.Cause
+	paths = slices.DeleteFunc(paths, func(path string) bool { // at topics of others, the name belongs to others
+		cause := c.mayManage(ctx, path)
+		if cause.Condition != "" {
+			refused = cause
 		}
+		return cause.Condition != ""
+	})
+	if len(paths) == 0 {
+		return refused
 	}
-	if cause := l.useSubscription(true); cause.Condition != "" {
+	if cause := l.useSubscriptions(true, paths...); cause.Condition != "" {
 		return cause
 	}
 	c.mu.Lock()
@@ -369,15 +385,15 @@ func (l *link) findSubscription(ctx context.Context) refusal.Cause {
 
 // unsubscribe deletes the subscription of a link that the client has closed, and then answers with reply. mu is held.
 func (l *outgoingLink) unsubscribe(reply *wire.Detach) {
-	s, c, paths, key := l.session, l.session.conn, l.subscription.found, l.consumes
-	l.consumes.code = "" // nobody consumes until it is deleted
+	s, c, paths, keys := l.session, l.session.conn, l.subscription.found, l.consumes
+	l.consumes = nil // nobody consumes until it is deleted
 	l.drop()
 	c.brokerCalls = append(c.brokerCalls, func() {
 		go func() {
 			ctx := context.Background()
 			defer c.recovered(ctx)
 			cause := c.deleteSubscriptions(ctx, paths)
-			c.consumers.remove(key)
+			c.consumers.remove(keys...)
 			c.mu.Lock()
 			defer c.unlock()
 			if cause.Condition != "" {

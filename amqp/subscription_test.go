@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -627,33 +628,37 @@ func TestConnectionEndsDuringAnAttach(t *testing.T) {
 	})
 }
 
-// TestDurableSubscriptionMovesToAnotherTopic checks that a durable subscription is replaced when its client names
-// another topic, and not while it has a consumer.
-func TestDurableSubscriptionMovesToAnotherTopic(t *testing.T) {
+// TestNamesOfDurableSubscriptionsArePerTopic checks that a client takes nothing from the subscription of the same name at
+// another topic, and that unsubscribing by a name ends those that the client may manage.
+func TestNamesOfDurableSubscriptionsArePerTopic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker().topic("events").topic("news")
-		s, p := piped(t, h)
-		p.login(as("client"))
-		p.consumer(0, "events", subscriber("mine", true))
+		g := &scriptedAuthorizer{grants: map[string]Grant{"sb://h/events": {Rights: fsm.Manage, Path: "events"}, "sb://h/news": {Rights: fsm.Manage, Path: "news"}}}
+		s, p := piped(t, h, g.through)
 		other := connect(t, s)
-		other.login(as("client"))
-		if cause := other.refusedSubscriber("news", subscriber("mine", true)); cause.Condition != wire.ConditionResourceLocked {
-			t.Errorf("with an active consumer: %+v", cause)
+		for peer, audience := range map[*peer]string{p: "sb://h/events", other: "sb://h/news"} {
+			peer.beginAt(login.MechanismAnonymous, "", "-", "-") // both with the same client id
+			expect[*wire.Begin](peer)
+			peer.putToken(audience, 202)
 		}
-		p.send(&wire.Detach{Handle: 0})
-		p.untilDetach()
+		p.consumer(0, "events", subscriber("mine", true))
 		other.consumer(0, "news", subscriber("mine", true))
-		if before, after := h.subscriptions("events"), h.subscriptions("news"); len(before) != 0 || len(after) != 1 {
-			t.Errorf("subscriptions %v and %v", before, after)
+		for _, peer := range []*peer{p, other} {
+			peer.send(&wire.Detach{Handle: 0})
+			peer.untilDetach()
 		}
-		other.send(&wire.Detach{Handle: 0})
-		other.untilDetach()
-		if cause := p.refusedSubscriber("events", subscriber("mine", true, sharedCapability)); cause.Condition != wire.ConditionNotAllowed {
-			t.Errorf("shared: %+v", cause)
+		other.consumer(0, "news", subscriber("mine", true))
+		p.consumer(1, "events", subscriber("ours", true, sharedCapability))
+		if events, news := h.subscriptions("events"), h.subscriptions("news"); len(events) != 2 || len(news) != 1 {
+			t.Errorf("subscriptions %v and %v", events, news)
 		}
-		if before, after := h.subscriptions("events"), h.subscriptions("news"); len(before) != 0 || len(after) != 1 {
-			t.Errorf("subscriptions %v and %v", before, after)
+		p.send(&wire.Attach{Name: "mine", Handle: 7, Role: wire.RoleReceiver, Target: &wire.Target{}})
+		expect[*wire.Attach](p)
+		p.send(&wire.Detach{Handle: 7, Closed: true})
+		p.untilDetach()
+		if events, news := h.subscriptions("events"), h.subscriptions("news"); len(events) != 1 || len(news) != 1 {
+			t.Errorf("after unsubscribing: %v and %v", events, news)
 		}
 		_ = p.net.Close()
 		_ = other.net.Close()

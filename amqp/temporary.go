@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -16,9 +17,6 @@ import (
 // topic has a temporary subscription (subscription.go). A temporary entity ends with the link that created it, also
 // when the connection ends. If the deletion fails, or the member ends, the entity is deleted when it has been idle for
 // long enough.
-
-// temporaryPrefix begins the names of temporary queues and topics.
-const temporaryPrefix = "temporary/"
 
 // temporaryTopic is the capability with which a client asks for a temporary topic, or receives from one.
 const temporaryTopic = wire.Symbol("temporary-topic")
@@ -32,7 +30,7 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal.Ca
 	case topic && !l.clientSends:
 		return refusal.New(wire.ConditionInvalidField, "A temporary topic is created by a sender. Attach one, and then a receiver at the address that it gets.")
 	}
-	l.temporary, l.creates, l.right, l.path = true, fsm.QueueEntity, fsm.Manage, temporaryPrefix+refusal.NewTrackingID()
+	l.temporary, l.creates, l.right, l.path = true, fsm.QueueEntity, fsm.Manage, fsm.TemporaryPrefix+refusal.NewTrackingID()
 	if topic {
 		l.creates = fsm.TopicEntity
 	}
@@ -74,11 +72,30 @@ func creationRefusal(err error, path string) refusal.Cause {
 	return refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
 }
 
+// foreignTemporary returns the reason why a link may not receive from a temporary queue that another connection has
+// created. It holds the replies to that connection, and its name is in every request. Nothing but the queue's own
+// connection, and administration, reads it. mu is held.
+func (l *link) foreignTemporary() refusal.Cause {
+	entity := l.path
+	if l.kind == managementNode {
+		entity, _ = address.CutManagement(l.path)
+	}
+	entity = fsm.PathKey(fsm.EntityPath(entity))
+	c := l.session.conn
+	if _, own := c.temporaries[entity]; own || l.temporary || l.subscription != nil || l.clientSends && l.kind == entityNode || !fsm.IsTemporaryQueue(entity) {
+		return refusal.Cause{}
+	}
+	return refusal.New(wire.ConditionNotAllowed, "The temporary queue '%s' belongs to another connection. Receive on the connection that created it.", entity)
+}
+
 // beginEntity counts the entity of a link, and the work of creating and deleting it. mu is held.
 func (l *link) beginEntity() {
 	c := l.session.conn
 	if l.temporary {
-		c.temporaries++
+		if c.temporaries == nil {
+			c.temporaries = make(map[string]struct{})
+		}
+		c.temporaries[fsm.PathKey(l.path)] = struct{}{}
 	}
 	if l.temporary || l.subscription != nil {
 		c.costs.due += temporaryCost
@@ -87,7 +104,8 @@ func (l *link) beginEntity() {
 
 // forgetTemporary no longer counts the entity of a link. mu is held.
 func (l *link) forgetTemporary() {
-	l.temporary, l.session.conn.temporaries = false, l.session.conn.temporaries-1
+	l.temporary = false
+	delete(l.session.conn.temporaries, fsm.PathKey(l.path))
 }
 
 // endTemporary no longer counts the entity of a link whose creation has ended, and deletes it. mu is held.
@@ -115,9 +133,10 @@ func (c *conn) deleteEntity(ctx context.Context, kind fsm.EntityKind, path strin
 }
 
 // auditEntity records a change of the entities, as the administration interfaces do.
-func (c *conn) auditEntity(ctx context.Context, operation string, kind fsm.EntityKind, path string, err error) {
+// mu is not held.
+func (c *conn) auditEntity(ctx context.Context, operation string, entity fsm.EntityKind, path string, err error) {
 	event, outcome := auditTemporaryQueue, "ok"
-	switch kind {
+	switch entity {
 	case fsm.QueueEntity:
 	case fsm.TopicEntity:
 		event = auditTemporaryTopic
@@ -127,7 +146,11 @@ func (c *conn) auditEntity(ctx context.Context, operation string, kind fsm.Entit
 	if err != nil {
 		outcome = err.Error()
 	}
-	c.credentials.Audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path), slog.String("outcome", outcome))
+	c.mu.Lock()
+	kind, who := c.credentials.Who(path)
+	c.mu.Unlock()
+	c.credentials.Audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path),
+		slog.String("kind", kind), slog.String("who", who), slog.String("outcome", outcome))
 }
 
 // Events of the audit log: entities that were created for a link, or deleted after it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -74,6 +75,34 @@ func TestTemporaryQueuesEndWithTheirLink(t *testing.T) {
 			t.Error("the queue outlives its connection")
 		}
 		_ = asking.net.Close()
+	})
+}
+
+// Nobody but the connection that created a temporary queue receives from it, whatever rights others have: its name is in
+// every request.
+func TestTemporaryQueuesAreReadByTheirConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeBroker()
+		s, asking := piped(t, h)
+		answering := connect(t, s)
+		asking.login()
+		answering.login()
+		name := asking.temporarySender(0)
+		for i, address := range []string{name, strings.ToUpper(name), name + "/$deadletterqueue", name + "/$management"} {
+			answering.send(&wire.Attach{Name: fmt.Sprint("thief", i), Handle: uint32(i), Role: wire.RoleReceiver, Source: &wire.Source{Address: address}})
+			if e := answering.refusedLink(); e.Condition != wire.ConditionNotAllowed {
+				t.Errorf("%s: %+v", address, e)
+			}
+		}
+		answering.send(&wire.Attach{Name: "manager", Handle: 9, Role: wire.RoleSender, Target: &wire.Target{Address: name + "/$management"}})
+		if e := answering.refusedLink(); e.Condition != wire.ConditionNotAllowed {
+			t.Errorf("management: %+v", e)
+		}
+		answering.sender(10, name)
+		asking.receiver(1, name)
+		_ = asking.net.Close()
+		_ = answering.net.Close()
 	})
 }
 

@@ -27,6 +27,16 @@ func EntityPath(path string) string {
 	return path
 }
 
+// TemporaryPrefix begins the names of temporary queues and topics, the dynamic nodes of AMQP; a GUID follows.
+const TemporaryPrefix = "temporary/"
+
+// IsTemporaryQueue reports whether a path is that of a temporary queue or topic itself, in any case. Names that
+// administrators gave are none, unless they end with a GUID.
+func IsTemporaryQueue(path string) bool {
+	id, found := strings.CutPrefix(PathKey(path), TemporaryPrefix)
+	return found && len(id) == 36 && strings.Trim(id, "0123456789abcdef-") == "" && strings.Count(id, "-") == 4
+}
+
 // PathAbove returns the path whose access rules apply to a path too: the entity of a sub-queue or
 // management node, the topic of everything below it, and otherwise the namespace, "".
 func PathAbove(path string) string {

@@ -191,6 +191,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q receives no messages from clients: send to a queue or topic", t.entity)}
 	case t.do != send && at.Kind == fsm.TopicEntity:
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q is a topic: receive from a subscription", t.entity)}
+	case t.do != send && fsm.IsTemporaryQueue(fsm.EntityPath(t.entity)):
+		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q is a temporary queue: only the connection that created it receives from it", t.entity)}
 	case t.do == send:
 		return s.send(ctx, w, r, at, from)
 	case t.do == peekLock || t.do == receiveAndDelete:

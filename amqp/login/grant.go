@@ -1,6 +1,7 @@
 package login
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -27,6 +28,9 @@ type grant struct {
 	kind string // kindSharedAccess and so on
 	name string // name of the access rule, if the gateway knows it: empty for tokens
 }
+
+// identity returns the kind and the name of the access rule, or of the subject of a JWT.
+func (g *grant) identity() identity { return identity{g.kind, cmp.Or(g.Name, g.name)} }
 
 // expired reports whether the credential has expired.
 func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now.Before(g.Expires) }

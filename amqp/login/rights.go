@@ -228,7 +228,7 @@ func claimText(right fsm.Rights) string {
 // Events of the audit log. The Authorizer records which tokens, passwords and certificates it refused; the
 // events below are known only to a connection.
 const (
-	auditLogin        = "login"         // a password or certificate was accepted
+	auditLogin        = "login"         // a password, certificate or token was accepted
 	auditLoginRefused = "login_refused" // before or after the Authorizer was asked
 	auditRightMissing = "right_missing" // for a link or a request to a management node
 	auditKeyLost      = "key_lost"      // changed or removed while the connection used it
@@ -242,6 +242,33 @@ func (c *Credentials) Audit(ctx context.Context, level slog.Level, event string,
 	all := append(make([]slog.Attr, 0, 8), slog.String("event", event),
 		slog.String("peer", c.config.Peer.String()), slog.Uint64("namespace", uint64(c.namespace)))
 	c.config.AuditLog.LogAttrs(ctx, level, "audit", append(all, about...)...)
+}
+
+// Who returns the kind and the name of the credential that gives rights for path: of the nearest grant, or of the login. The
+// mutex is held.
+func (c *Credentials) Who(path string) (kind, name string) {
+	by := c.identity
+	for path = fsm.PathKey(path); ; path = fsm.PathAbove(path) {
+		if held, ok := c.grants[path]; ok {
+			by = held.identity()
+			break
+		}
+		if path == "" {
+			break
+		}
+	}
+	return by.kind, by.name
+}
+
+// auditLoginOnce records a credential that was accepted, but not the next token of the same key. The mutex is held.
+func (c *Credentials) auditLoginOnce(ctx context.Context, held grant) {
+	for _, other := range c.grants {
+		if other.identity() == held.identity() {
+			return
+		}
+	}
+	by := held.identity()
+	c.Audit(ctx, slog.LevelInfo, auditLogin, slog.String("kind", by.kind), slog.String("name", by.name), slog.String("path", held.Path))
 }
 
 // CheckDue removes the grants that have expired, and every CheckEvery those whose keys are no longer valid. The mutex is

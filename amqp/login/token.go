@@ -67,6 +67,7 @@ func (c *Credentials) PutToken(ctx context.Context, token, kind, audience string
 	case c.namespace != allowed.Namespace:
 		return tokenRefused(fmt.Errorf("%w: the connection is in the namespace of the key of its first token, and this key has another one: open a connection for each of them", fsm.Unauthorized))
 	}
+	c.auditLoginOnce(ctx, held)
 	if !c.add(ctx, held, time.Now()) {
 		return refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}
 	}

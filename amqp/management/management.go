@@ -267,7 +267,7 @@ func (f *deferredFetch) next(ctx context.Context) {
 		f.finish(ctx, fsm.OK)
 		return
 	}
-	some := f.left[:min(len(f.left), FetchAtOnceMax)]
+	some := f.left[:min(len(f.left), FetchedAtOnce(&f.r.At))]
 	f.left = f.left[len(some):]
 	f.fetch(some, f.receiveAndDelete, func(code fsm.Code, found []fsm.Delivery) {
 		if code != fsm.OK && code != fsm.MessageNotFound {
@@ -285,6 +285,12 @@ func (f *deferredFetch) next(ctx context.Context) {
 		}
 		f.next(ctx)
 	})
+}
+
+// FetchedAtOnce returns how many deferred messages are requested from the broker at a time: at most FetchBytesMax of the
+// largest messages of the entity, since all that is requested is held in memory until it is answered.
+func FetchedAtOnce(at *fsm.EntityRef) int {
+	return int(max(1, min(FetchAtOnceMax, FetchBytesMax/max(1, at.Settings.MaxMessageBytes))))
 }
 
 // add encodes one message. Go and Python read the lock token from the message, the other clients from the
@@ -350,7 +356,7 @@ func valuesOf[T any](v any) []T {
 }
 
 // WorkOf returns the units of work that an operation costs, besides those of a request and without its response.
-func WorkOf(operation string, request any) int {
+func WorkOf(operation string, at *fsm.EntityRef, request any) int {
 	body, _ := request.(wire.Map)
 	switch operation {
 	case RenewOperation, DispositionOperation:
@@ -361,8 +367,8 @@ func WorkOf(operation string, request any) int {
 		most, _ := message.IntegerOf(body.Get(MessageCountKey))
 		return int(max(0, min(most, PurgeMessagesMax))) / ItemsPerUnit
 	case DeferredOperation:
-		fetches := (countOf(body.Get("sequence-numbers")) + FetchAtOnceMax - 1) / FetchAtOnceMax
-		return fetches * FetchCost
+		atOnce := FetchedAtOnce(at)
+		return (countOf(body.Get("sequence-numbers")) + atOnce - 1) / atOnce * FetchCost
 	}
 	return 0
 }

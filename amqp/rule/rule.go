@@ -66,10 +66,7 @@ func Parse(body wire.Map) (fsm.Rule, error) {
 	if !ok {
 		return fsm.Rule{}, errors.New("the request has no map " + DescriptionKey)
 	}
-	rule := fsm.Rule{Name: body.Text(NameKey)}
-	if rule.Name == "" {
-		rule.Name = description.Text(NameKey)
-	}
+	rule := fsm.Rule{Name: NameIn(body)}
 	if rule.Name == "" {
 		return rule, errors.New("the request has no " + NameKey)
 	}
@@ -81,6 +78,15 @@ func Parse(body wire.Map) (fsm.Rule, error) {
 		return rule, err
 	}
 	return rule, ruleError(rule.Validate())
+}
+
+// NameIn returns the name of the rule in a request to add or remove one, "" when there is none.
+func NameIn(body wire.Map) string {
+	if name := body.Text(NameKey); name != "" {
+		return name
+	}
+	description, _ := body.Get(DescriptionKey).(wire.Map)
+	return description.Text(NameKey)
 }
 
 // parseFilter reads the filter, and the forms of its values. There must be exactly one filter.
