@@ -34,19 +34,12 @@ func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal.Cause {
 }
 
 // receiveForwarded returns the refusal for an entity that cannot be received from because its messages are
-// forwarded.
+// forwarded. A dead-letter queue can be: it may hold messages that could not be forwarded.
 func receiveForwarded(at *fsm.EntityRef) refusal.Cause {
-	to, setting := "", ""
-	switch at.Sub { //nolint:exhaustive // the others go nowhere
-	case fsm.MainQueue:
-		to, setting = at.Settings.ForwardTo, "ForwardTo"
-	case fsm.DeadLetterQueue:
-		to, setting = at.Settings.ForwardDeadLettersTo, "ForwardDeadLetteredMessagesTo"
-	}
-	if to == "" {
+	if at.Sub != fsm.MainQueue || at.Settings.ForwardTo == "" {
 		return refusal.Cause{}
 	}
-	return refusal.AfterChange(wire.ConditionNotAllowed, "The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting)
+	return refusal.AfterChange(wire.ConditionNotAllowed, "The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear ForwardTo.", at.Name, at.Settings.ForwardTo)
 }
 
 // receiveNotAllowed returns the refusal for a receiving link that was attached before the state machine began

@@ -168,8 +168,8 @@ func forwardDeadLetters(t *testing.T) {
 	}
 }
 
-// TestMessageThatItsDestinationRefusesIsDeadLettered checks that a message that its destination refuses goes to the transfer dead-letter queue
-// of its source, with the reason.
+// TestMessageThatItsDestinationRefusesIsDeadLettered checks that a message that its destination refuses goes to the dead-letter queue
+// of its source, with the reason, and that others of its batch arrive.
 func TestMessageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 	inBubble(t, messageThatItsDestinationRefusesIsDeadLettered)
 }
@@ -197,13 +197,13 @@ func messageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 		source := c.make(fsm.QueueEntity, "source-"+name, forwards(sink.Name))
 		x.prepare(sink)
 		mustSend(t, c.nodes[1], source, fsm.Message{Payload: []byte(large)})
-		got := c.take(sub(source, fsm.TransferDeadLetterQueue), 1)
+		got := c.take(sub(source, fsm.DeadLetterQueue), 1)
 		if !slices.Equal(reasons(got), []string{x.reason}) || got[0].Payload != large {
 			t.Errorf("%s: %v", name, reasons(got))
 		}
 		if name == "small" || name == "full" { // messages that fit are forwarded, also of the same batch
 			mustSend(t, c.nodes[2], source, fsm.Message{ID: "1", Payload: []byte("1")}, fsm.Message{Payload: []byte(large)}, fsm.Message{ID: "2", Payload: []byte("2")})
-			c.counted(sub(source, fsm.MainQueue), "one more is refused", func(n fsm.Counts) bool { return n.TransferDeadLetter == 1 && n.Transfer == 0 })
+			c.counted(sub(source, fsm.MainQueue), "one more is refused", func(n fsm.Counts) bool { return n.DeadLetter == 1 && n.Transfer == 0 })
 			left := c.take(sink, 3)
 			if n := len(left); n < 2 || left[n-2].Payload != "1" || left[n-1].Payload != "2" {
 				t.Errorf("%s: %d arrived", name, n)
@@ -229,7 +229,7 @@ func forwardingFollowsARecreatedDestination(t *testing.T) {
 	}
 	c.remove(sink)
 	sendMessage(t, c.nodes[1], source, "second")
-	if got := reasons(c.take(sub(source, fsm.TransferDeadLetterQueue), 1)); !slices.Equal(got, []string{"MessagingEntityNotFound"}) {
+	if got := reasons(c.take(sub(source, fsm.DeadLetterQueue), 1)); !slices.Equal(got, []string{"MessagingEntityNotFound"}) {
 		t.Fatal(got)
 	}
 	again := c.make(fsm.QueueEntity, "sink", nil)

@@ -62,23 +62,18 @@ func resolveRefusesByTheNewestSettings(t *testing.T) {
 	}
 	for round := range rounds {
 		set(round%3, func(s *fsm.EntitySettings) {
-			if s.ForwardTo, s.ForwardDeadLettersTo = "to", "to"; round%2 == 1 {
-				s.ForwardTo, s.ForwardDeadLettersTo, s.Status = "", "", fsm.Disabled
+			if s.ForwardTo = "to"; round%2 == 1 {
+				s.ForwardTo, s.Status = "", fsm.Disabled
 			}
 		})
 		set(round%3, func(*fsm.EntitySettings) {})
 		for i, node := range c.nodes {
-			for path, forwardsTo := range map[string]func(fsm.EntitySettings) string{
-				"from":                  func(s fsm.EntitySettings) string { return s.ForwardTo },
-				"from/$DeadLetterQueue": func(s fsm.EntitySettings) string { return s.ForwardDeadLettersTo },
-			} {
-				place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if to := forwardsTo(place.Settings); to != "" || place.Settings.Status != fsm.Active {
-					t.Fatalf("round %d: member %d takes %s for one that forwards to %q, with the status %v", round, i, path, to, place.Settings.Status)
-				}
+			place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "from")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if to := place.Settings.ForwardTo; to != "" || place.Settings.Status != fsm.Active {
+				t.Fatalf("round %d: member %d resolves from with ForwardTo %q and status %v, want none and active", round, i, to, place.Settings.Status)
 			}
 		}
 	}

@@ -9,12 +9,15 @@ import (
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
 //
-//	Done   ends the batch with that serial: messages that arrived are deleted, the others
-//	       (Codes) move to the transfer dead-letter queue. Another serial changes nothing.
-//	To     then takes the next batch, oldest ready messages first, unless a batch is in
-//	       flight, no message is ready, or the settings no longer name a destination. Zero
-//	       takes none. A message that was forwarded HopsMax times is dead-lettered with
-//	       reason MaxTransferHopCountExceeded. From a TransferQueue, To only permits a batch:
+//	Done   ends the batch with that serial: messages that arrived are deleted. Of the others
+//	       (Codes), those of a MainQueue move to the dead-letter queue and are held back from
+//	       further forwarding, those of a DeadLetterQueue are ready again, and those of a TransferQueue
+//	       move to the transfer dead-letter queue. Another serial changes nothing.
+//	To     then takes the next batch, oldest ready messages after number After first, unless a
+//	       batch is in flight, no such message is ready, or the settings no longer name a
+//	       destination. Zero takes none. A message that was forwarded HopsMax times is
+//	       dead-lettered with reason MaxTransferHopCountExceeded, or held back where it is a
+//	       dead letter already. From a TransferQueue, To only permits a batch:
 //	       it contains, in order, messages with the destination of the oldest one.
 //
 // Result: the batch in flight: Serial, To (its destination, whatever the settings say now) and
@@ -24,8 +27,9 @@ type ForwardMessages struct {
 	Done     uint64
 	Codes    []Code // one per message of batch Done; empty if all arrived
 	To       Destination
-	Max      uint32 // messages, 1 to 4096
-	MaxBytes uint32 // sum of body sizes; a batch contains at least one message
+	After    SequenceNumber // 0 for the oldest
+	Max      uint32         // messages, 1 to 4096
+	MaxBytes uint32         // sum of body sizes; a batch contains at least one message
 }
 
 // Destination is the entity that a batch is sent to.
@@ -42,7 +46,7 @@ func (d *Destination) Fields(x *fields.Codec) {
 
 // TransferMessages stores messages that another entity forwards, exactly once: the batch accepted
 // last from this Source gets the same answer again and is not performed. It needs no header. Result:
-// Codes, one per message: OK, MessageTooLarge or QuotaExceeded. Refused as a whole with
+// Codes, one per message: OK, MessageTooLarge, QuotaExceeded, or NotAllowed without the session that the entity requires. Refused as a whole with
 // EntityNotFound, EntityDisabled or InvalidArgument, and with Stale if the batch cannot be accepted under its Epoch and Serial:
 //
 //   - The Serial is below the last one accepted in this Epoch, or the source has begun another Epoch
@@ -150,6 +154,7 @@ func (c *ForwardMessages) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Done)
 	fields.Uint8s(x, &c.Codes)
 	c.To.Fields(x)
+	fields.Uint64(x, &c.After)
 	fields.Uint32(x, &c.Max)
 	fields.Uint32(x, &c.MaxBytes)
 }

@@ -31,8 +31,9 @@ type mail struct {
 	// What the runner knows: the newest batch it heard of, and how it fared.
 	batch map[fsm.Outbox]fsm.Result
 	ended map[fsm.Outbox]verdict
-	late  []fsm.TransferMessages // what may be delivered once more
-	epoch uint64                 // the last one begun
+	after map[fsm.Outbox]fsm.SequenceNumber // dead letters up to there were refused, since the end was last reached
+	late  []fsm.TransferMessages            // what may be delivered once more
+	epoch uint64                            // the last one begun
 	// copies of the partitions, which differ in age, and the entities that were gone then.
 	copies    map[fsm.PartitionID]*replica
 	goneThere map[fsm.PartitionID]map[fsm.EntityID]bool
@@ -191,13 +192,17 @@ func (m *mail) turn(at fsm.Address, lost bool) {
 	if !ok {
 		return
 	}
-	c := fsm.ForwardMessages{Address: at, Max: 3, MaxBytes: 20, Done: m.ended[box].serial, Codes: m.ended[box].codes}
+	c := fsm.ForwardMessages{Address: at, Max: 3, MaxBytes: 20, Done: m.ended[box].serial, Codes: m.ended[box].codes, After: m.after[box]}
 	if to, err := strconv.Atoi(wants); err == nil {
 		c.To = fsm.Destination{Partition: home(fsm.EntityID(to)), Entity: fsm.EntityID(to)}
 	}
 	res := b.must(c)
-	if !lost {
-		m.batch[box] = res
+	if lost {
+		return
+	}
+	m.batch[box] = res
+	if m.after[box] = 0; at.Sub == fsm.DeadLetterQueue && res.Serial != 0 {
+		m.after[box] = res.Deliveries[len(res.Deliveries)-1].Lock.Sequence
 	}
 }
 
@@ -263,7 +268,7 @@ func (m *mail) repeat(*rapid.T) {
 
 // forget is a new runner: it knows nothing of what the last one did.
 func (m *mail) forget(*rapid.T) {
-	m.batch, m.ended = map[fsm.Outbox]fsm.Result{}, map[fsm.Outbox]verdict{}
+	m.batch, m.ended, m.after = map[fsm.Outbox]fsm.Result{}, map[fsm.Outbox]verdict{}, map[fsm.Outbox]fsm.SequenceNumber{}
 	for id, b := range m.machines {
 		for _, at := range b.q.Outboxes() {
 			if home(at.Entity) != id {
@@ -420,20 +425,26 @@ func (m *mail) Check(*rapid.T) {
 	}
 }
 
-// drain lets the runner finish without losses: whatever leaves arrives or is put aside.
+// drain lets the runner finish without losses: whatever leaves arrives or is put aside, except dead letters, which are tried
+// once more.
 func (m *mail) drain() {
 	m.forget(nil)
+	tried := map[fsm.Outbox]bool{}
 	for range 10_000 {
 		busy := false
 		for _, id := range []fsm.PartitionID{1, 2} {
 			for _, at := range m.machines[id].q.Outboxes() {
-				busy = true
 				box := fsm.Outbox{Partition: id, Address: at}
+				if tried[box] {
+					continue
+				}
+				busy = true
 				m.turn(at, false)
 				if m.batch[box].Serial != 0 {
 					m.deliver(box, false)
 					m.turn(at, false)
 				}
+				tried[box] = at.Sub == fsm.DeadLetterQueue && m.batch[box].Serial == 0
 			}
 		}
 		if !busy {
@@ -459,7 +470,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	m := &mail{
 		t: rt, machines: map[fsm.PartitionID]*between{1: newBetween(t), 2: newBetween(t)},
 		done: map[string]bool{}, dropped: map[string]bool{}, undecided: map[string]bool{}, gone: map[fsm.EntityID]bool{},
-		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{},
+		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{}, after: map[fsm.Outbox]fsm.SequenceNumber{},
 		copies: map[fsm.PartitionID]*replica{}, goneThere: map[fsm.PartitionID]map[fsm.EntityID]bool{},
 	}
 	for _, b := range m.machines {

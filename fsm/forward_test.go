@@ -20,7 +20,7 @@ func exampleForwarding() []fsm.Command {
 	return []fsm.Command{
 		fsm.ForwardMessages{
 			Address: dead, Done: 1 << 40, Codes: []fsm.Code{fsm.OK, fsm.QuotaExceeded},
-			To: fsm.Destination{Partition: 3, Entity: 1 << 50}, Max: 256, MaxBytes: 512 << 10,
+			To: fsm.Destination{Partition: 3, Entity: 1 << 50}, After: 1 << 40, Max: 256, MaxBytes: 512 << 10,
 		},
 		fsm.TransferMessages{
 			Entity: 300, Source: fsm.Outbox{Partition: 3, Address: dead}, Epoch: 1<<64 - 1, Serial: 1 << 40,
@@ -68,7 +68,7 @@ func tryForwarding() []fsm.Command {
 
 // forwarding makes the commands of forwarding for scenarios:
 //
-//	forward [dead] [done=N] [to=N] [max=N] [bytes=N]       with the codes of the batch
+//	forward [dead] [done=N] [to=N] [after=N] [max=N] [bytes=N]       with the codes of the batch
 //	transfer entity=N source=N [dead] batch=N [hops=N]    with the messages
 //
 // The scenario is in partition 1; everything forwarded goes there or comes from there.
@@ -76,7 +76,7 @@ func (s *scenario) forwarding(d *datadriven.TestData) fsm.Command {
 	switch d.Cmd {
 	case "forward":
 		c := fsm.ForwardMessages{
-			Address: address(d), Done: number(d, "done", 0),
+			Address: address(d), Done: number(d, "done", 0), After: fsm.SequenceNumber(number(d, "after", 0)),
 			Max: uint32(number(d, "max", 10)), MaxBytes: uint32(number(d, "bytes", 1000)),
 		}
 		for _, word := range strings.Fields(d.Input) {

@@ -85,7 +85,7 @@ func TestTransferToTopic(t *testing.T) {
 }
 
 // TestForwardFromSubscription: copies are forwarded with the body that they share; those that could
-// not be delivered still share it in the transfer dead-letter queue.
+// not be delivered still share it in the dead-letter queue.
 func TestForwardFromSubscription(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -119,7 +119,7 @@ func TestForwardFromSubscription(t *testing.T) {
 	if c := b.counts(3); c != (fsm.Counts{LastUse: c.LastUse}) || len(b.bodies.bodies) != 3 { // two messages, one reason
 		t.Errorf("%+v, %d bodies", c, len(b.bodies.bodies))
 	}
-	if c := b.counts(2); c.Transfer != 1 || c.TransferDeadLetter != 1 {
+	if c := b.counts(2); c.Transfer != 1 || c.DeadLetter != 1 {
 		t.Errorf("%+v", c)
 	}
 	// Nothing of it stays, whichever is dropped first.

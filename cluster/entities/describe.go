@@ -51,7 +51,7 @@ func hasSubscriptionsSegment(name string) bool {
 
 // checkSettings refuses settings for an entity of that kind and name: those that the state machines
 // would refuse without a reason, and destinations of forwarding that do not exist. A destination may
-// be deleted later: messages then go to the transfer dead-letter queue, and other settings can
+// be deleted later: messages then go to the dead-letter queue of this entity, and other settings can
 // still be changed, because only destinations that the old settings do not name are looked up.
 func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, name string, settings, old fsm.EntitySettings) error {
 	switch {

@@ -44,7 +44,7 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 	// The local replica may be behind: an entity that was just created at another member must be found, and
 	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
 	// clients do not retry then.
-	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
+	if !found || entity.Settings.Status != fsm.Active || sub == fsm.MainQueue && entity.Settings.ForwardTo != "" {
 		newest, err := r.lookup(ctx, EntityQuery{Namespace: r.id, Name: name})
 		if err != nil {
 			return fsm.EntityRef{}, fmt.Errorf("%q: %w", name, err)
@@ -55,17 +55,6 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 		return fsm.EntityRef{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
 	}
 	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
-}
-
-// isForwarding reports whether the messages of a sub-queue are forwarded.
-func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
-	switch sub { //nolint:exhaustive // the others do not forward
-	case fsm.MainQueue:
-		return settings.ForwardTo != ""
-	case fsm.DeadLetterQueue:
-		return settings.ForwardDeadLettersTo != ""
-	}
-	return false
 }
 
 // splitPath separates the sub-queue from a path.

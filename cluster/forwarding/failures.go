@@ -29,7 +29,7 @@ func (f *Forwarder) logFailure(ctx context.Context, task *forwardTask, code fsm.
 }
 
 // countBatch counts a transferred batch, and logs, once until that changes, that the destination
-// refuses messages, or accepts them again.
+// refuses messages, or accepts them again. For dead letters, the end of a pass logs that.
 func (f *Forwarder) countBatch(ctx context.Context, task *forwardTask, messages int, codes []fsm.Code) {
 	worst, refusedCount := fsm.OK, 0
 	for _, code := range codes {
@@ -40,16 +40,25 @@ func (f *Forwarder) countBatch(ctx context.Context, task *forwardTask, messages 
 	}
 	f.counts.batches.Add(1)
 	f.counts.messages.Add(uint64(messages - refusedCount))
+	switch {
+	case task.isOfDeadLetters():
+		return
+	case worst == fsm.OK:
+		f.logResumed(ctx, task)
+		return
+	}
 	f.counts.refused.Add(uint64(refusedCount))
-	if !f.setFailure(task, worst) {
-		return
+	if f.setFailure(task, worst) {
+		f.log.LogAttrs(ctx, logLevel(worst), "destination refused forwarded messages, moved to a dead-letter queue of their source",
+			f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
 	}
-	if worst == fsm.OK {
+}
+
+// logResumed logs that a sub-queue is forwarded whose last failure was logged.
+func (f *Forwarder) logResumed(ctx context.Context, task *forwardTask) {
+	if f.setFailure(task, fsm.OK) {
 		f.log.LogAttrs(ctx, slog.LevelInfo, "forwarding resumed", f.logAttrs(ctx, task)...)
-		return
 	}
-	f.log.LogAttrs(ctx, logLevel(worst), "destination refused forwarded messages, moved to the transfer dead-letter queue",
-		f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
 }
 
 // logLevel is WARN for failures that an operator can correct, and ERROR for faults of this program.

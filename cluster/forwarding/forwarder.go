@@ -90,7 +90,7 @@ type Forwarder struct {
 type forwardCounts struct {
 	batches  atomic.Uint64 // transferred to their destinations
 	messages atomic.Uint64 // that arrived
-	refused  atomic.Uint64 // messages moved to a transfer dead-letter queue
+	refused  atomic.Uint64 // messages that their source dead-lettered
 	backoffs atomic.Uint64 // steps that ended with a backoff
 }
 
@@ -98,8 +98,8 @@ type forwardCounts struct {
 type Stats struct {
 	Batches  uint64 // transferred to their destinations
 	Messages uint64 // that arrived
-	Refused  uint64 // messages refused there and moved to a transfer dead-letter queue
-	Backoffs uint64 // attempts postponed because the destination or the catalog was not available
+	Refused  uint64 // messages refused there, which their sources dead-lettered
+	Backoffs uint64 // attempts postponed: the destination or the catalog was not available, or dead letters were refused
 }
 
 // forwardTask is one sub-queue with something to forward. It is queued, or backs off, or has
@@ -119,7 +119,11 @@ type forwardTask struct {
 	done    uint64        // serial of the batch that the next step ends, 0: none
 	codes   []fsm.Code    // of its messages, nil: all were accepted
 	backoff time.Duration // the last one, 0 after a successful step
+	pass    pass          // of a dead-letter queue
 }
+
+// isOfDeadLetters reports whether the task forwards dead letters, which stay where they are when their destination refuses them.
+func (t *forwardTask) isOfDeadLetters() bool { return t.source.Address.Sub == fsm.DeadLetterQueue }
 
 // New returns a Forwarder, which does nothing until Run. reread makes a message from a stored payload and its patches;
 // every is the time between two scans for work that no event has announced.

@@ -134,7 +134,7 @@ func (f *Forwarder) runTask(ctx context.Context, task *forwardTask) {
 // keepsSlot reports whether a task keeps its slot after a step, and otherwise queues, delays or ends
 // it.
 func (f *Forwarder) keepsSlot(task *forwardTask, result stepResult) bool {
-	if result == stepMore {
+	if result == stepMore && task.pass.refused == fsm.OK {
 		task.backoff = 0
 	}
 	f.mu.Lock()

@@ -14,7 +14,7 @@ import (
 )
 
 // noDestination is the destination of a batch whose setting names no existing entity: an id that the
-// catalog never assigns. Its messages are still taken, to be moved to the transfer dead-letter queue.
+// catalog never assigns. Its messages are still taken, to be dead-lettered.
 const noDestination = fsm.EntityID(math.MaxUint64)
 
 // perMessageDestination returns the destination of a batch that transactions sent: each of its
@@ -44,17 +44,17 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		f.logFailure(ctx, task, fsm.Internal, errors.New("this member cannot read messages: Config.Reread is not set"))
 		return stepBackoff
 	}
-	toward, next := to, fsm.Destination{}
-	if !out || task.done != 0 {
-		var err error
-		next, err = f.destination(ctx, task, wants)
-		switch {
-		case errors.Is(err, errSourceGone):
-			return stepDone
-		case err != nil:
-			return f.backOff(ctx, task, err)
-		}
+	toward, next, wait := to, fsm.Destination{}, task.pass.pause
+	task.pass.pause = nil
+	if wait == nil && (!out || task.done != 0) {
+		next, wait = f.destination(ctx, task, wants)
 		toward = next
+	}
+	switch {
+	case errors.Is(wait, errSourceGone):
+		return stepDone
+	case wait != nil && task.done == 0:
+		return f.backOff(ctx, task, wait)
 	}
 	if toward == (fsm.Destination{}) && task.done == 0 {
 		return stepDone // the entity no longer forwards
@@ -66,7 +66,12 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		return stepYield
 	}
 	batch, result := f.takeBatch(ctx, task, group, next)
-	if result != stepMore {
+	switch {
+	case result == stepDone && wait != nil: // the batch before has ended
+		return f.backOff(ctx, task, wait)
+	case result == stepDone:
+		return f.endPass(ctx, task)
+	case result != stepMore:
 		return result
 	}
 	if next == perMessageDestination() && !f.setDestination(task, batch.To.Partition) {
@@ -82,6 +87,9 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		return f.backOff(ctx, task, err)
 	}
 	task.done, task.codes = batch.Serial, codes
+	if task.isOfDeadLetters() {
+		task.pass.record(batch.Deliveries, codes)
+	}
 	f.countBatch(ctx, task, len(batch.Deliveries), codes)
 	return stepMore
 }
@@ -97,7 +105,8 @@ func readOutbox(group rpc.Group, at fsm.Address) (out bool, to fsm.Destination, 
 }
 
 // destination finds the entity that the setting names: in the local replica of the catalog, which lags only
-// briefly, or, when the last batch had no destination, at the catalog's leader.
+// briefly, or, when the last batch had no destination, at the catalog's leader. Dead letters wait for a change of the catalog
+// while it has no such entity or the entity accepts no messages.
 func (f *Forwarder) destination(ctx context.Context, task *forwardTask, wants string) (fsm.Destination, error) {
 	switch {
 	case task.source.Address.Sub == fsm.TransferQueue:
@@ -106,7 +115,7 @@ func (f *Forwarder) destination(ctx context.Context, task *forwardTask, wants st
 		return fsm.Destination{}, nil
 	}
 	f.mu.Lock()
-	newest := f.failures[task.source] == fsm.EntityNotFound
+	newest := f.failures[task.source] == fsm.EntityNotFound && !task.isOfDeadLetters()
 	f.mu.Unlock()
 	from, err := f.sourceEntity(ctx, task)
 	if err != nil {
@@ -114,10 +123,12 @@ func (f *Forwarder) destination(ctx context.Context, task *forwardTask, wants st
 	}
 	entity, err := f.deps.EntityByName(ctx, from.Namespace, wants, newest)
 	switch {
-	case errors.Is(err, fsm.EntityNotFound):
+	case errors.Is(err, fsm.EntityNotFound) && !task.isOfDeadLetters():
 		return fsm.Destination{Partition: task.source.Partition, Entity: noDestination}, nil
 	case err != nil:
 		return fsm.Destination{}, fmt.Errorf("find %q: %w", wants, err)
+	case task.isOfDeadLetters() && !entity.Settings.Status.AllowsSend():
+		return fsm.Destination{}, fmt.Errorf("forward dead letters to %q: %w", wants, fsm.EntityDisabled)
 	}
 	return fsm.Destination{Partition: entity.Partition, Entity: entity.ID}, nil
 }
@@ -138,7 +149,7 @@ func (f *Forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.En
 func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, to fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
 		Address: task.source.Address, Done: task.done, Codes: task.codes,
-		To: to, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
+		To: to, After: task.pass.after, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
 	}
 	result, next := submit(ctx, group, command)
 	switch {

@@ -101,7 +101,7 @@ func clusterFamilies() []family {
 			forwarded(func(f *forwarding.Stats) uint64 { return f.Batches })),
 		sample("peeklock_cluster_forwarded_messages_total", counter, "Messages forwarded to other entities.",
 			forwarded(func(f *forwarding.Stats) uint64 { return f.Messages })),
-		sample("peeklock_cluster_forward_refused_messages_total", counter, "Messages that a destination refused: they were moved to a transfer dead-letter queue.",
+		sample("peeklock_cluster_forward_refused_messages_total", counter, "Messages that a destination refused and that were dead-lettered at their source: in its dead-letter queue, or, if a transaction sent them, in its transfer dead-letter queue. Refused dead letters are not counted: they are retried.",
 			forwarded(func(f *forwarding.Stats) uint64 { return f.Refused })),
 		sample("peeklock_cluster_forward_rests_total", counter, "Times that forwarding backed off because a leader or a destination was unavailable.",
 			forwarded(func(f *forwarding.Stats) uint64 { return f.Backoffs })),

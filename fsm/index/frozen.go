@@ -75,7 +75,7 @@ func (f Frozen) EachRef(a fsm.Address, visit func(fsm.Owner, fsm.Ref)) {
 // Clear forgets all messages at once, without a notice to sessions.
 func (ix *Index) Clear() {
 	ix.own()
-	ix.entries, ix.bytes = nil, 0
+	ix.entries, ix.bytes, ix.held = nil, 0, 0
 	clear(ix.counts[:])
 }
 

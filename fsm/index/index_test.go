@@ -54,6 +54,7 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 			return Record{
 				body:  fsm.Ref{Segment: 1, Offset: uint32(next), Size: rapid.Uint32Range(0, 9).Draw(t, "size")},
 				state: fsm.MessageState(rapid.IntRange(1, 5).Draw(t, "state")),
+				flags: rapid.SampledFrom([]recordFlags{0, held}).Draw(t, "flags"),
 			}
 		}
 		add := func(n fsm.SequenceNumber) {
@@ -140,11 +141,18 @@ func sameAs(t *rapid.T, messages Frozen, numbers []fsm.SequenceNumber, model pla
 func checkIndex(t *rapid.T, ix *Index, model plain, patches map[fsm.SequenceNumber]fsm.Ref) {
 	var counts [fsm.Pending + 1]uint64
 	first, size := fsm.SequenceNumber(0), uint64(0)
+	firstOf, heldBack := map[bool]fsm.SequenceNumber{}, uint64(0)
 	for _, n := range model.numbers() {
 		rec := model[n]
 		counts[rec.State()]++
 		if rec.State() == fsm.Ready && first == 0 {
 			first = n
+		}
+		if rec.State() == fsm.Ready && firstOf[rec.IsHeld()] == 0 {
+			firstOf[rec.IsHeld()] = n
+		}
+		if rec.State() == fsm.Ready && rec.IsHeld() {
+			heldBack++
 		}
 		if rec.State() != fsm.Deleting {
 			size += rec.Size()
@@ -159,6 +167,21 @@ func checkIndex(t *rapid.T, ix *Index, model plain, patches map[fsm.SequenceNumb
 	}
 	if at, found := ix.FirstReady(); found != (first != 0) || found && ix.Number(at) != first {
 		t.Fatalf("first ready is %v %v, want %d", at, found, first)
+	}
+	if ix.Held() != heldBack {
+		t.Fatalf("%d messages are held back, want %d", ix.Held(), heldBack)
+	}
+	for held, want := range firstOf {
+		if at, found := ix.NextHeld(0, held); !found || ix.Number(at) != want {
+			t.Fatalf("first ready with held %v is %v %v, want %d", held, at, found, want)
+		}
+		at, found := ix.NextHeld(want+1, held)
+		if !found {
+			continue
+		}
+		if rec := ix.Get(at); ix.Number(at) <= want || rec.IsHeld() != held {
+			t.Fatalf("next ready with held %v after %d is %d", held, want, ix.Number(at))
+		}
 	}
 	for i, e := range ix.entries {
 		c := e.c

@@ -40,14 +40,16 @@ const (
 	// shared means that the message is a copy in a subscription and its body belongs to the topic:
 	// body holds the number of the message there (sharedRef), and the size.
 	shared recordFlags = 1 << 3
+	// held means that a dead letter is held back from forwarding.
+	held recordFlags = 1 << 4
 
 	// The bits from hopsShift on are the number of times the message was forwarded: 0 to HopsMax.
 	hopsShift             = 5
 	hopsBits  recordFlags = 7 << hopsShift
 
-	recordFlagsKnown = fromDeferred | delayed | redriven | shared | hopsBits
+	recordFlagsKnown = fromDeferred | delayed | redriven | shared | held | hopsBits
 	// recordFlagsStay are kept when a message moves to another sub-queue.
-	recordFlagsStay = shared | hopsBits
+	recordFlagsStay = shared | held | hopsBits
 )
 
 // Enqueued returns the record of a message that is ready. expires is the end of its time to live, 0 for none.
@@ -143,6 +145,12 @@ func (r *Record) IsDelayed() bool { return r.flags&delayed != 0 }
 // IsRedriven reports whether the message was enqueued later than its number suggests.
 func (r *Record) IsRedriven() bool { return r.flags&redriven != 0 }
 
+// Hold holds a dead letter back from forwarding, until it is redriven.
+func (r *Record) Hold() { r.flags |= held }
+
+// IsHeld reports whether the message is held back from forwarding.
+func (r *Record) IsHeld() bool { return r.flags&held != 0 }
+
 // IsFromDeferred reports whether a Locked message was locked by its number, while it was Deferred.
 func (r *Record) IsFromDeferred() bool { return r.flags&fromDeferred != 0 }
 
@@ -172,7 +180,7 @@ func (r *Record) Extend(until fsm.Instant) { r.deadline = until }
 // Defer ends the lock and keeps the message for receivers that ask for its number.
 func (r *Record) Defer() { r.state, r.deadline, r.flags = fsm.Deferred, 0, r.flags&^fromDeferred }
 
-// Return ends the lock without settling the message.
+// Return makes a message ready again that was locked, or forwarded in vain.
 func (r *Record) Return() { r.state, r.deadline = fsm.Ready, 0 }
 
 // Delay makes the message wait until a time; it keeps its number.

@@ -225,6 +225,17 @@ func (sub *subqueue) forwardsReady() bool {
 	return sub.address.Sub == fsm.TransferQueue || sub.destination() != ""
 }
 
+// readyToForward counts the ready messages that are forwarded.
+func (sub *subqueue) readyToForward() uint64 {
+	if !sub.forwardsReady() {
+		return 0
+	}
+	return sub.ix.Count(fsm.Ready) - sub.ix.Held()
+}
+
+// readyToReceive counts the ready messages that are not forwarded.
+func (sub *subqueue) readyToReceive() uint64 { return sub.ix.Count(fsm.Ready) - sub.readyToForward() }
+
 // isShard reports whether the entity is a shard of a partitioned one. A subscription is one if its topic is.
 func (x *entityState) isShard() bool {
 	if x.topic != nil {
@@ -323,6 +334,7 @@ type outbox struct {
 	serial uint64          // of the newest batch
 	epoch  uint64          // of the newest batch, see BeginEpoch
 	to     fsm.Destination // of the batch in flight
+	name   string          // to which the settings forwarded when it was taken, "" from a transfer queue
 	// numbers are the messages of the batch in flight, rising: all that are Forwarding. Empty if no
 	// batch is in flight.
 	numbers []fsm.SequenceNumber

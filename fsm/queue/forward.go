@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
@@ -14,7 +13,7 @@ type forwarding struct {
 	*messages
 
 	epoch    uint64 // of the batches that are taken from now on, see BeginEpoch; 0 until the first
-	setAside uint64 // bytes that the current entry stored of messages that could not be forwarded
+	setAside uint64 // bytes that the current entry stored of messages that expired or were forwarded too often
 }
 
 const (
@@ -28,7 +27,7 @@ const (
 // Service Bus.
 const (
 	reasonHops      = "MaxTransferHopCountExceeded"
-	descriptionHops = "The message was forwarded %d times, which is as often as a message may be."
+	descriptionHops = "The message was not forwarded to %s. It was forwarded %d times, which is as often as a message may be."
 )
 
 // reportsForwarding reports whether effects of this sub-queue concern forwarding.
@@ -36,11 +35,7 @@ func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwar
 
 // awaitingTransfer counts the messages that are in flight or wait to be forwarded.
 func (sub *subqueue) awaitingTransfer() uint64 {
-	n := sub.ix.Count(fsm.Forwarding)
-	if sub.forwardsReady() {
-		n += sub.ix.Count(fsm.Ready)
-	}
-	return n
+	return sub.ix.Count(fsm.Forwarding) + sub.readyToForward()
 }
 
 // storedCount counts the messages without those that are Deleting.
@@ -51,7 +46,7 @@ func (sub *subqueue) storedCount() uint64 { return sub.ix.Total() - sub.ix.Count
 func (sub *subqueue) notifyForward(effects []fsm.Effect) []fsm.Effect {
 	resumed := sub.resumed
 	sub.resumed = false
-	ready := sub.ix.Count(fsm.Ready)
+	ready := sub.readyToForward()
 	if sub.out.hasBatch() && !resumed || !sub.out.hasBatch() && ready == 0 {
 		return effects
 	}
@@ -83,23 +78,26 @@ func (q *forwarding) forward(c *fsm.ForwardMessages) fsm.Result {
 	return q.batchResult(sub)
 }
 
-// endBatch ends the batch in flight. Messages that could not be delivered move to the transfer
-// dead-letter queue, so that they do not block the others.
+// endBatch ends the batch in flight. A message that its destination refused moves to a dead-letter queue, so that it does not
+// block the others, unless it is a dead letter: that one is ready again.
 func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
-	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
 	for i, n := range sub.out.numbers {
 		at, _ := sub.ix.Seek(n)
 		rec := sub.ix.Get(at)
-		if len(codes) == 0 || codes[i] == fsm.OK {
+		switch {
+		case len(codes) == 0 || codes[i] == fsm.OK:
 			q.deleteMessage(sub, at, &rec)
-			continue
+		case sub.address.Sub == fsm.DeadLetterQueue:
+			rec.Return()
+			sub.ix.Set(at, rec)
+		default:
+			name := sub.out.name
+			if sub.address.Sub == fsm.TransferQueue {
+				_, name = q.transferTarget(sub.ix.Patch(at))
+			}
+			reason, description := transferFailure(codes[i], name)
+			q.deadLetterFailed(sub, at, rec, reason, description)
 		}
-		reason, description := transferFailure(codes[i])
-		if sub.address.Sub == fsm.TransferQueue {
-			_, name := q.transferTarget(sub.ix.Patch(at))
-			description = strings.Replace(description, theDestination, theDestination+" "+name, 1)
-		}
-		q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description})
 	}
 	sub.out = &outbox{serial: sub.out.serial, epoch: sub.out.epoch}
 	q.notifyReady(sub)
@@ -109,38 +107,48 @@ func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
 	}
 }
 
-// theDestination begins the descriptions of failures.
-const theDestination = "The destination"
+// deadLetterFailed dead-letters a message that cannot be forwarded: that of an entity with ForwardTo in the dead-letter queue,
+// where it is held back from further forwarding, and that of a transaction in the transfer dead-letter queue.
+func (q *forwarding) deadLetterFailed(sub *subqueue, at index.Cursor, rec index.Record, reason, description string) {
+	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
+	if sub.address.Sub == fsm.MainQueue {
+		to = &sub.entity.subs[fsm.DeadLetterQueue]
+		rec.Hold()
+	}
+	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description})
+}
 
-// transferFailure returns the reason and description of a message that its destination refused.
-func transferFailure(code fsm.Code) (reason, description string) {
+// transferFailure returns the reason and description of a message that the destination of that name refused.
+func transferFailure(code fsm.Code, name string) (reason, description string) {
 	for _, x := range [...]struct {
 		code                fsm.Code
 		reason, description string
 	}{
-		{fsm.MessageTooLarge, "MessageSizeExceeded", theDestination + " accepts no message of this size."},
-		{fsm.QuotaExceeded, "QuotaExceeded", theDestination + " holds as much as it may."},
-		{fsm.EntityNotFound, "MessagingEntityNotFound", theDestination + " does not exist."},
-		{fsm.EntityDisabled, "MessagingEntityDisabled", theDestination + " is disabled for sending."},
+		{fsm.MessageTooLarge, "MessageSizeExceeded", "The destination %s accepts no message of this size."},
+		{fsm.QuotaExceeded, "QuotaExceeded", "The destination %s holds as much as it may."},
+		{fsm.EntityNotFound, "MessagingEntityNotFound", "The destination %s does not exist."},
+		{fsm.EntityDisabled, "MessagingEntityDisabled", "The destination %s is disabled for sending."},
+		{fsm.NotAllowed, reasonNoSession, "The destination %s requires sessions, and the message has no session id."},
 	} {
 		if x.code == code {
-			return x.reason, x.description
+			return x.reason, fmt.Sprintf(x.description, name)
 		}
 	}
-	return "TransferFailed", fmt.Sprintf("%s refused the message with code %d.", theDestination, code)
+	return "TransferFailed", fmt.Sprintf("The destination %s refused the message with code %d.", name, code)
 }
 
-// takeBatch takes the oldest ready messages into a batch, without those that have expired or were
+// takeBatch takes the oldest ready messages after c.After into a batch, without those that have expired or were
 // forwarded too often; if there are very many of these, or they are large, the rest is left to the
 // next entry. A batch of a transfer queue has one destination.
 func (q *forwarding) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 	numbers := make([]fsm.SequenceNumber, 0, min(uint64(c.Max), sub.ix.Count(fsm.Ready)))
-	size, aside, to := uint64(0), 0, c.To
+	size, aside, to, next := uint64(0), 0, c.To, c.After+1
 	for len(numbers) < int(c.Max) {
-		at, found := sub.ix.FirstReady()
+		at, found := sub.ix.NextHeld(next, false)
 		if !found {
 			break
 		}
+		next = sub.ix.Number(at) + 1
 		rec := sub.ix.Get(at)
 		expired := sub.ix.Expired(&rec, q.times.Wall)
 		if expired || rec.Hops() >= fsm.HopsMax {
@@ -150,10 +158,15 @@ func (q *forwarding) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 			}
 			aside++
 			before := q.bodies.appended
-			if expired {
+			switch {
+			case expired:
 				q.expire(sub, at, rec, fsm.Patch{})
-			} else {
-				q.deadLetterHops(sub, at, rec)
+			case sub.address.Sub == fsm.DeadLetterQueue:
+				rec.Hold()
+				sub.ix.Set(at, rec)
+				q.notifyReady(sub)
+			default:
+				q.deadLetterFailed(sub, at, rec, reasonHops, fmt.Sprintf(descriptionHops, sub.destination(), rec.Hops()))
 			}
 			q.setAside += q.bodies.appended - before
 			continue
@@ -176,24 +189,17 @@ func (q *forwarding) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 	if len(numbers) == 0 {
 		return
 	}
-	next := &outbox{serial: 1, epoch: q.epoch, to: to, numbers: numbers}
+	out := &outbox{serial: 1, epoch: q.epoch, to: to, name: sub.destination(), numbers: numbers}
 	if sub.out != nil {
-		next.serial += sub.out.serial
+		out.serial += sub.out.serial
 	}
-	sub.out = next
+	sub.out = out
 }
 
 // isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
 // forwarded as it may: their patches are written again.
 func (q *forwarding) isAsideFull() bool {
 	return q.setAside >= setAsideBytesMax
-}
-
-// deadLetterHops dead-letters a message that was forwarded HopsMax times.
-func (q *forwarding) deadLetterHops(sub *subqueue, at index.Cursor, rec index.Record) {
-	to := &sub.entity.subs[sub.address.Sub+1]
-	description := fmt.Sprintf(descriptionHops, rec.Hops())
-	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reasonHops, Description: description})
 }
 
 // batchResult returns the batch in flight.
@@ -217,7 +223,7 @@ func (q *forwarding) Outboxes() []fsm.Address {
 	var list []fsm.Address
 	for _, x := range q.entities {
 		for i := range x.subs {
-			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {
+			if sub := &x.subs[i]; sub.out.hasBatch() || sub.readyToForward() > 0 {
 				list = append(list, sub.address)
 			}
 		}

@@ -21,6 +21,7 @@ func (w *imageWriter) outbox(o *outbox) {
 	}
 	w.Uvarint(uint64(o.to.Partition))
 	w.Uvarint(uint64(o.to.Entity))
+	w.Text(o.name)
 	before := fsm.SequenceNumber(0)
 	for _, n := range o.numbers {
 		w.Uvarint(uint64(n - before))
@@ -41,6 +42,7 @@ func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 	n := r.UvarintMax(fsm.CommandMessagesMax)
 	if n > 0 {
 		o.to = fsm.Destination{Partition: fsm.PartitionID(r.Uint32()), Entity: fsm.EntityID(r.Uvarint())}
+		o.name = r.Text(fsm.EntityNameBytesMax)
 		r.Require(o.to.Partition != fsm.CatalogPartition && o.to.Entity != 0)
 	}
 	for ; n > 0 && !r.Failed(); n-- {

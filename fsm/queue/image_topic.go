@@ -55,7 +55,7 @@ func (r *imageReader) numberedRule(x *entityState) {
 func (sub *subqueue) canHold(rec *index.Record, patch fsm.Ref) bool {
 	own := rec.State() != fsm.Shared && rec.State() != fsm.Pending && !rec.IsCopy()
 	switch {
-	case sub.address.Sub == fsm.MainQueue && rec.DeadLetterExpiry() != 0:
+	case sub.address.Sub == fsm.MainQueue && rec.DeadLetterExpiry() != 0, sub.address.Sub != fsm.DeadLetterQueue && rec.IsHeld():
 		return false
 	case sub.address.Sub == fsm.TransferQueue:
 		return rec.CanTransfer() && patch != fsm.Ref{}

@@ -126,6 +126,7 @@ func (q *receiving) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, 
 		rec := sub.ix.Get(at)
 		switch {
 		case !allowed(&rec) || sub.ix.DeliversBySession() && sub.ix.Session(at) != session:
+		case rec.State() == fsm.Ready && sub.forwardsReady() && !rec.IsHeld():
 		case !sub.ix.Expired(&rec, q.times.Wall):
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, forGood))
 		case expired < fsm.PulseMessagesMax && q.mayExpire(sub, at):
@@ -149,8 +150,8 @@ func (q *receiving) receivable(a fsm.Address) (*subqueue, fsm.Code) {
 		return nil, fsm.NotAllowed
 	case !sub.entity.settings.Status.AllowsReceive():
 		return nil, fsm.EntityDisabled
-	case sub.destination() != "":
-		return nil, fsm.NotAllowed // its messages are forwarded
+	case a.Sub == fsm.MainQueue && sub.forwardsReady():
+		return nil, fsm.NotAllowed // a dead-letter queue may have messages that are held back
 	}
 	return sub, fsm.OK
 }

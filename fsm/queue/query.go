@@ -64,7 +64,7 @@ func (q *Machine) Settings(id fsm.EntityID) (fsm.EntitySettings, bool) {
 // expired since the last pulse; 0 if there is no such sub-queue.
 func (q *Machine) Ready(a fsm.Address) uint64 {
 	if sub := q.subqueueAt(a); sub != nil {
-		return sub.ix.Count(fsm.Ready)
+		return sub.readyToReceive()
 	}
 	return 0
 }

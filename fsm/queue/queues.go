@@ -272,6 +272,9 @@ func (q *Machine) Effects() []fsm.Effect {
 		case sub.dropped:
 		case sub.reportsForwarding():
 			effects = sub.notifyForward(effects)
+			if held := sub.readyToReceive(); held > 0 {
+				effects = append(effects, fsm.Effect{Address: sub.address, Ready: held})
+			}
 		case sub.ix.DeliversBySession():
 			effects = sub.sessionEffects(effects)
 		case n > 0:

@@ -206,17 +206,20 @@ func (sub *subqueue) receiverSession(l fsm.SessionLock) (session uint32, code fs
 	return slot, fsm.OK
 }
 
-// readyCount counts the ready messages of a session, or of a sub-queue without sessions.
+// readyCount counts the messages for receivers that are ready in a session, or in a sub-queue without sessions.
 func (sub *subqueue) readyCount(session uint32) uint64 {
 	if session == index.NoSession {
-		return sub.ix.Count(fsm.Ready)
+		return sub.readyToReceive()
 	}
 	return uint64(sub.entity.sessions.messages[session].ready.count())
 }
 
 // oldestReady finds the first of them.
 func (sub *subqueue) oldestReady(session uint32) (index.Cursor, bool) {
-	if session == index.NoSession {
+	switch {
+	case session == index.NoSession && sub.forwardsReady():
+		return sub.ix.NextHeld(0, true)
+	case session == index.NoSession:
 		return sub.ix.FirstReady()
 	}
 	return sub.ix.Seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found

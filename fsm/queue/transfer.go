@@ -208,6 +208,9 @@ func (q *sending) storeTransferred(x *entityState, messages []sentMessage) []fsm
 // storeTransferredMessage stores a message as if it had been sent to this entity, unless it is a
 // duplicate.
 func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Code {
+	if x.sessions != nil && !m.hasSession {
+		return fsm.NotAllowed
+	}
 	if uint64(len(m.payload)) > x.payloadMax() || len(m.patches) > transferPatchesBytesMax {
 		return fsm.MessageTooLarge
 	}
@@ -225,7 +228,7 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	if detects {
 		x.window.remember(&key, q.times.Wall)
 	}
-	if m.reserved != 0 && (x.kind == fsm.TopicEntity || x.sessions == nil || m.hasSession) {
+	if m.reserved != 0 {
 		m.reserved = x.usableNumber(m.reserved)
 		q.storeOrPublish(x, m)
 		return fsm.OK
@@ -239,10 +242,6 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, m.payload)
 	rec := index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(m.ttl)))
 	rec.SetHops(m.hops)
-	if x.sessions != nil && !m.hasSession {
-		q.deadLetterSessionless(x, rec, m.patches)
-		return fsm.OK
-	}
 	at := sub.ix.Insert(x.last, rec, q.messageSession(x, m))
 	q.storePatches(sub, at, m.patches)
 	q.notifyReady(sub)

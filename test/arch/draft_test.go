@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 5
-	recordedHash   = "0b91935d8b1473c4ae38d69a7a2ad5b6"
+	recordedDraft  = 6
+	recordedHash   = "0b0a95eac3b3538771c4ebef154142b6"
 	goldenFilesMin = 60
 )
 

@@ -11,12 +11,6 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// transferDeadLetters opens a receiver of messages that could not be forwarded.
-func (s suite) transferDeadLetters(member int) *azservicebus.Receiver {
-	s.Helper()
-	return s.receiverWith(member, &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueTransfer})
-}
-
 // topic creates a topic for the case, and returns the suite with it as the queue.
 func (s suite) topic(more harness.Fields) suite {
 	s.Helper()

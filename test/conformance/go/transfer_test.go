@@ -1,9 +1,7 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
-	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
@@ -16,27 +14,27 @@ func transferChecks() []check {
 		{name: "destination disabled", run: destinationDisabled},
 		{name: "destination full", run: destinationFull},
 		{name: "too large for the destination", run: tooLargeForDestination},
-		{name: "transfer dead letters of a subscription", run: transferDeadLettersOfSubscription},
-		{name: "transfer dead letters of dead letters", run: transferDeadLettersOfDeadLetters},
+		{name: "failed forwarding of a subscription", run: failedForwardingOfSubscription},
+		{name: "refused dead letters stay", run: refusedDeadLettersStay},
 	}
 }
 
-// failed asserts that messages with these ids are transfer dead letters with the given reason,
-// completes them, and returns them.
+// failed asserts that messages with these ids are dead letters with the given reason, and completes
+// them.
 func (s suite) failed(member int, reason string, want ...string) {
 	s.Helper()
-	s.counts(harness.Counts{TransferDeadLetter: uint64(len(want))})
-	r := s.transferDeadLetters(member)
+	s.counts(harness.Counts{DeadLetter: uint64(len(want))})
+	r := s.deadLetters(member)
 	for i, d := range s.receive(r, len(want)) {
 		if d.MessageID != want[i] || d.DeadLetterReason == nil || *d.DeadLetterReason != reason || d.DeadLetterErrorDescription == nil || *d.DeadLetterErrorDescription == "" {
-			s.Errorf("transfer dead letter %s, reason %v, description %v; want %s, %s", d.MessageID, d.DeadLetterReason, d.DeadLetterErrorDescription, want[i], reason)
+			s.Errorf("dead letter %s, reason %v, description %v; want %s, %s", d.MessageID, d.DeadLetterReason, d.DeadLetterErrorDescription, want[i], reason)
 		}
 		s.must("complete", r.CompleteMessage(s.ctx, d, nil))
 	}
 	s.counts(harness.Counts{})
 }
 
-// When the destination is deleted, messages become transfer dead letters; a new destination
+// When the destination is deleted, messages become dead letters; a new destination
 // with the same name gets later messages.
 func destinationIsDeleted(s suite) {
 	to := s.another("to", s, harness.Settings{})
@@ -97,7 +95,7 @@ func tooLargeForDestination(s suite) {
 }
 
 // The copies of one subscription fail alone: its topic and the other subscriptions are not affected.
-func transferDeadLettersOfSubscription(s suite) {
+func failedForwardingOfSubscription(s suite) {
 	topic := s.topic(nil)
 	from := topic.subscription("from", harness.Settings{More: forwardingTo(s)})
 	beside := topic.subscription("beside", harness.Settings{})
@@ -108,9 +106,9 @@ func transferDeadLettersOfSubscription(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Dead letters that cannot be forwarded become transfer dead letters and keep their own
-// reason until then. They can be browsed, also with the command line, and settled like others.
-func transferDeadLettersOfDeadLetters(s suite) {
+// Dead letters that cannot be forwarded stay, and are forwarded with their own reason once the destination accepts them.
+// Messages that could not be forwarded are beside them, and can be browsed and settled like others.
+func refusedDeadLettersStay(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"status": "SendDisabled"}})
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardDeadLetteredMessagesTo": to.queue})
 	s.send(2)
@@ -118,23 +116,20 @@ func transferDeadLettersOfDeadLetters(s suite) {
 	for _, m := range s.receive(r, 2) {
 		s.must("dead-letter", r.DeadLetterMessage(s.ctx, m, &azservicebus.DeadLetterOptions{Reason: ptr("why")}))
 	}
-	s.counts(harness.Counts{TransferDeadLetter: 2})
-	peeked, err := s.transferDeadLetters(3).PeekMessages(s.ctx, 10, nil)
-	s.must("peek", err)
-	if len(peeked) != 2 || !strings.HasPrefix(string(peeked[0].Body), "body of m1") {
-		s.Errorf("peeked %v", ids(peeked))
-	}
-	rt := s.transferDeadLetters(2)
-	held := s.receive(rt, 2)
-	s.must("abandon", rt.AbandonMessage(s.ctx, held[0], nil))
-	s.must("complete by token", s.transferDeadLetters(3).CompleteMessage(s.ctx, byToken(held[1]), nil))
-	if again := s.receiveOne(rt); again.MessageID != "m1" || again.DeliveryCount != 1 { // only the main queue counts
+	s.counts(harness.Counts{Transfer: 2})
+	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardTo": to.queue})
+	s.sendWith(0, "failed 1", "failed 2")
+	s.counts(harness.Counts{DeadLetter: 2, Transfer: 2})
+	dead := s.deadLetters(2)
+	held := s.receive(dead, 2)
+	s.must("abandon", dead.AbandonMessage(s.ctx, held[0], nil))
+	s.must("complete by token", s.deadLetters(3).CompleteMessage(s.ctx, byToken(held[1]), nil))
+	again := s.receiveOne(dead)
+	if again.MessageID != "failed 1" || again.DeliveryCount != 1 { // only the main queue counts
 		s.Errorf("abandoned came %s, delivery count %d", again.MessageID, again.DeliveryCount)
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
-	defer cancel()
-	if got, _ := s.deadLetters(1).ReceiveMessages(ctx, 1, nil); len(got) != 0 {
-		s.Errorf("%s came from the dead-letter queue", got[0].MessageID)
-	}
-	s.counts(harness.Counts{TransferDeadLetter: 1})
+	s.must("complete", dead.CompleteMessage(s.ctx, again, nil))
+	s.UpdateQueue(s.T, to.queue, harness.Fields{"status": "Active"})
+	to.gets(3, "m1", "m2")
+	s.counts(harness.Counts{})
 }

@@ -309,19 +309,19 @@ describe("forwarding", topics, () => {
     );
   });
 
-  test("what cannot be forwarded is in the transfer dead-letter queue", within(), async (t) => {
+  test("what cannot be forwarded is in the dead-letter queue", within(), async (t) => {
     const to = await queue();
     const name = await queue({ forwardTo: to });
     await control("DELETE", `/v1/queues/${to}`);
     const both = client(t);
     await both.createSender(name).sendMessages(numbered(2));
-    await countsBecome(name, { transfer: 0, transferDeadLetter: 2 });
-    const receiver = both.createReceiver(name, { subQueueType: "transferDeadLetter" });
+    await countsBecome(name, { transfer: 0, deadLetter: 2, transferDeadLetter: 0 });
+    const receiver = both.createReceiver(name, { subQueueType: "deadLetter" });
     const [first, second] = await take(receiver, 2);
     assert.deepEqual([first.body, first.deadLetterReason, second.body], [0, "MessagingEntityNotFound", 1]);
     await receiver.completeMessage(first);
     await receiver.completeMessage(second);
-    await countsBecome(name, { transferDeadLetter: 0 });
+    await countsBecome(name, { deadLetter: 0 });
   });
 
   test("a reply finds the one who asked", within(), async (t) => {

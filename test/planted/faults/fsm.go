@@ -81,8 +81,8 @@ func fsmFaults() []Fault {
 		{Name: "lose-outbox-on-handover", Package: "fsm", Test: "TestForwardingIsExactlyOnce", Patches: []overlay.Patch{
 			{
 				"fsm/queue/forward.go",
-				"if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {",
-				"if sub := &x.subs[i]; sub.out.hasBatch() && !FAULT || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {",
+				"if sub := &x.subs[i]; sub.out.hasBatch() || sub.readyToForward() > 0 {",
+				"if sub := &x.subs[i]; sub.out.hasBatch() && !FAULT || sub.readyToForward() > 0 {",
 			},
 		}},
 		// Lets a destination take another batch under a known serial for the one that it knows.

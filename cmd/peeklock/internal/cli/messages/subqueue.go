@@ -19,7 +19,7 @@ type subQueue struct{ deadLetters, transfer bool }
 
 func (s *subQueue) flags(f *pflag.FlagSet, verb string) {
 	f.BoolVar(&s.deadLetters, "dead-letters", false, verb+" the dead-letter queue of NAME")
-	f.BoolVar(&s.transfer, "transfer-dead-letters", false, verb+" the transfer dead-letter queue of NAME: messages that could not be forwarded")
+	f.BoolVar(&s.transfer, "transfer-dead-letters", false, verb+" the transfer dead-letter queue of NAME: messages of transactions that their destination refused")
 }
 
 func (s *subQueue) check() error {
