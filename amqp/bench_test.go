@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	goamqp "github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -290,6 +292,35 @@ func BenchmarkGatewayTransaction(b *testing.B) {
 		p.command(id+2, &wire.Discharge{TxnID: txn})
 		benchAnswer(p) // settles the delivery
 		benchAnswer(p)
+	}
+}
+
+// BenchmarkGatewaySettle measures a delivery and its settlement as bare frames while the connection has open transactions.
+func BenchmarkGatewaySettle(b *testing.B) {
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, open := range []uint32{1, transaction.OpenMax} {
+		b.Run(fmt.Sprintf("open=%d", open), func(b *testing.B) {
+			_, p := piped(b, &noopBroker{payload: stored.Payload})
+			p.login()
+			p.coordinator(coordinatorHandle)
+			for id := range open {
+				p.command(id, &wire.Declare{})
+				if _, ok := benchAnswer(p).(*wire.Declared); !ok {
+					b.Fatal("declare is refused")
+				}
+			}
+			p.receiver(1, "bills")
+			b.ReportAllocs()
+			for n := uint32(0); b.Loop(); n++ {
+				p.credit(1, n, 1, func(f *wire.Flow) { f.NextIncomingID = &n })
+				p.deliveries(1)
+				p.send(dispose(n, n, false, &wire.Accepted{}))
+				benchAnswer(p)
+			}
+		})
 	}
 }
 

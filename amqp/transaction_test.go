@@ -511,6 +511,49 @@ func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	}
 }
 
+// A processor with a hundred concurrent calls and a transaction in each is refused nothing: all are open together, and each
+// settles a message and sends one.
+func TestHundredConcurrentTransactions(t *testing.T) {
+	t.Parallel()
+	const calls = 100
+	b := newTransactionLog("orders", "bills")
+	p := receivingPeer(t, b, calls)
+	p.sender(0, "bills")
+	id := uint32(0)
+	// each performs a step of every call; its answers may come in any order.
+	each := func(step func(call uint32), isAnswer func(d *wire.Disposition) bool) {
+		t.Helper()
+		for call := range uint32(calls) {
+			step(call)
+			id++
+		}
+		for answered := 0; answered < calls; {
+			d := p.disposition()
+			if _, refused := d.State.(*wire.Rejected); refused {
+				t.Fatalf("refused: %+v, state %+v", d, d.State)
+			}
+			if isAnswer(d) {
+				answered += int(*d.Last-d.First) + 1
+			}
+		}
+	}
+	txns := make([][]byte, calls)
+	each(func(uint32) { p.command(id, &wire.Declare{}) }, func(d *wire.Disposition) bool {
+		state, ok := d.State.(*wire.Declared)
+		if ok {
+			txns[d.First] = append([]byte{}, state.TxnID...)
+		}
+		return ok
+	})
+	ofSender := func(d *wire.Disposition) bool { return d.Role == wire.RoleReceiver }
+	each(func(call uint32) { p.settleIn(txns[call], call, call, &wire.Accepted{}) }, func(d *wire.Disposition) bool { return d.Role == wire.RoleSender })
+	each(func(call uint32) { p.transfer(0, id, encodedMessage(t, nil), in(txns[call])) }, ofSender)
+	each(func(call uint32) { p.command(id, &wire.Discharge{TxnID: txns[call]}) }, ofSender)
+	if orders, bills := b.counts("orders"), b.counts("bills"); orders.Active != 0 || bills.Active != calls {
+		t.Errorf("%d messages left, %d sent", orders.Active, bills.Active)
+	}
+}
+
 // Of more transactions than a connection may have open, a declare waits for another one to end, and is refused after five
 // seconds. The credit of the coordinator link suffices for the discharges meanwhile.
 func TestDeclareWaitsForAnotherTransaction(t *testing.T) {

@@ -2,8 +2,10 @@ package transaction
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -20,6 +22,56 @@ func (*idleConnection) Committed(*fsm.Transaction) {}
 func (*idleConnection) ShortOfMemory() bool        { return false }
 
 func (*idleConnection) CountSettled([]fsm.Settlement, []fsm.Code) {}
+
+// busyConnection makes calls at once, and may be short of memory.
+type busyConnection struct {
+	idleConnection
+	short bool
+}
+
+func (*busyConnection) Later(call func())     { call() }
+func (c *busyConnection) ShortOfMemory() bool { return c.short }
+
+// A declare above the share of memory waits. It is refused after DeclareWithin, or opened then if there is memory again, or
+// when another transaction ends.
+func TestDeclareWaitsForMemory(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		again, ends bool
+		took        time.Duration
+	}{"refused": {took: DeclareWithin}, "memory again": {again: true, took: DeclareWithin}, "another one ends": {again: true, ends: true, took: time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				conn := new(busyConnection)
+				all := NewSet(conn, nil)
+				all.Declare(t.Context(), "other", ID{1}, func(refusal.Cause) {})
+				conn.short = true
+				began, answer := time.Now(), make(chan refusal.Cause, 1)
+				if !all.Declare(t.Context(), t, ID{2}, func(cause refusal.Cause) { answer <- cause }) {
+					t.Fatal("the declare does not wait")
+				}
+				<-time.After(time.Second)
+				conn.Lock()
+				conn.short = !c.again
+				if c.ends {
+					all.RollbackOf("other")
+				}
+				conn.Unlock()
+				cause := <-answer
+				if opened := cause.Condition == ""; opened != c.again {
+					t.Errorf("%+v", cause)
+				}
+				if !c.again && (cause.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(cause.Text, "Use another client, or fewer concurrent calls.")) {
+					t.Errorf("refused with %+v", cause)
+				}
+				if took := time.Since(began); took != c.took {
+					t.Errorf("answered after %v, want %v", took, c.took)
+				}
+			})
+		})
+	}
+}
 
 func TestExpiredTransactionsMax(t *testing.T) {
 	t.Parallel()

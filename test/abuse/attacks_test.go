@@ -25,6 +25,7 @@ func attacks() []attack {
 		// transfer_test.go
 		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
+		{name: "empty declares", always: true, limit: "1,000 transactions of a connection, 2 min of each; the memory budget; above that a declare waits", run: emptyDeclares},
 		{name: "malformed frames", limit: "depth and counts of values; the first error closes a connection", run: malformedFrames},
 		// receiver_test.go
 		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks expire", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},

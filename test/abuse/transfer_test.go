@@ -50,6 +50,36 @@ func endlessTransfers(ctx context.Context, at *target) error {
 	})
 }
 
+// emptyDeclares opens as many transactions as a connection may have, on each of many connections, and does nothing in them.
+func emptyDeclares(ctx context.Context, at *target) error {
+	const controller, openMax, pace = 0, 1000, 10 * time.Millisecond
+	command := rawamqp.Message(nil)
+	return at.swarm(ctx, at.attackers(30, 1000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		if err := signIn(c, harness.SendKeyName); err != nil {
+			return err
+		}
+		if err := c.Attach(rawamqp.Controller(controller)); err != nil {
+			return err
+		}
+		if at.sink {
+			go discard(c)
+		}
+		opened := 0
+		return every(ctx, pace, func() error {
+			if opened == openMax {
+				return nil
+			}
+			opened++
+			at.countHit()
+			if at.sink {
+				return c.Send(0, &wire.Transfer{Handle: controller, DeliveryID: new(uint32), DeliveryTag: []byte{1}, MessageFormat: new(uint32), Payload: command})
+			}
+			_, err := c.Declare(controller)
+			return err
+		})
+	})
+}
+
 // endlessTransactions sends messages in transactions that are never discharged.
 func endlessTransactions(ctx context.Context, at *target) error {
 	const controller, sender, body = 0, 1, 50_000
