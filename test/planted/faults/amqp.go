@@ -35,7 +35,7 @@ func amqpFaults() []Fault {
 		}},
 		// Keeps deliveries unsettled that the client settled in a transaction that is rolled back.
 		{Name: "rollback-keeps-settled", Package: "amqp", Test: "TestRollbackForgetsWhatTheClientSettled", Patches: []overlay.Patch{
-			{"amqp/transaction_settle.go", "if e := &all.list[i]; e.clientSettled {", "if e := &all.list[i]; e.clientSettled && !FAULT {"},
+			{"amqp/transaction_settle.go", "case e.clientSettled:\n\t\t\te.forget()", "case e.clientSettled && !FAULT:\n\t\t\te.forget()"},
 		}},
 		// Accepts a second sender to $cbs on a connection.
 		{Name: "second-token-sender", Package: "amqp", Test: "TestSecondTokenSenderIsRefused", Patches: []overlay.Patch{
