@@ -250,8 +250,11 @@ func (p *process) fault() string {
 	return ""
 }
 
-// restarted begins the note of a member that did not end by itself.
-const restarted = "restarted: "
+// The beginnings of notes.
+const (
+	restarted    = "restarted: "     // the member did not end by itself
+	refusedStart = "did not start: " // and was started again
+)
 
 func (c *calls) addNote(text string) {
 	c.mu.Lock()
@@ -322,6 +325,9 @@ func (c *calls) outcome(report *Report) Outcome {
 	}
 	if strings.HasPrefix(o.Note, restarted) && o.MustContinue {
 		o.Findings = append(o.Findings, "the member needed a restart: "+o.Note)
+	}
+	if strings.HasPrefix(o.Note, refusedStart) && c.fail.Class == IOError && o.Call.Name == simfs.CallRead {
+		o.Findings = append(o.Findings, "bytes that cannot be read kept the member from starting: "+o.Note)
 	}
 	return o
 }

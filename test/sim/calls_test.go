@@ -54,3 +54,16 @@ func TestPausesOfSendersEndWithThem(t *testing.T) {
 		t.Errorf("got pauses %v, want %v", got, want)
 	}
 }
+
+// Bytes that cannot be read may keep no member from starting; a write that fails may.
+func TestUnreadableBytesKeepNoMemberFromStarting(t *testing.T) {
+	t.Parallel()
+	for call, found := range map[string]int{simfs.CallRead: 1, simfs.CallWrite: 0} {
+		c := newCalls(new(world), &Plan{Call: &FailedCall{Class: IOError}})
+		c.failed = &Call{Name: call}
+		c.addNote(refusedStart + "open journal")
+		if got := c.outcome(new(Report)).Findings; len(got) != found {
+			t.Errorf("%s: got findings %q, want %d", call, got, found)
+		}
+	}
+}

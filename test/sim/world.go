@@ -201,7 +201,7 @@ func (m *member) ensureRunning() {
 			return
 		}
 		if m.world.calls != nil {
-			m.world.calls.addNote("did not start: " + err.Error())
+			m.world.calls.addNote(refusedStart + err.Error())
 		}
 		m.world.log.Warn("failed to start a member", "error", err)
 		if isRemoved(err) {

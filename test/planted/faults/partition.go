@@ -71,6 +71,20 @@ func partitionFaults() []Fault {
 		{Name: "commit-unstored", Package: "partition/transport", Test: "TestCommitIndexEndsWithWhatIsStored", Patches: []overlay.Patch{
 			{"partition/transport/append.go", "if t.cfg.Stored != nil {", "if t.cfg.Stored != nil && !FAULT {"},
 		}},
+		// Lets compaction wait for space or a file descriptor, for 30 s, with the lock of the machine.
+		{Name: "compact-waits-for-space", Package: "partition", Test: "TestNoCommandWaitsForASegmentWithTheLock", Patches: []overlay.Patch{
+			{"partition/compact.go", "\t\"fmt\"\n", "\t\"fmt\"\n\t\"time\"\n"},
+			{
+				"partition/compact.go",
+				"if err := g.bodies.OpenSegment(); err != nil {",
+				"err = g.bodies.OpenSegment()\n\tfor range 300 { if !FAULT || !disk.IsShortage(err) { break }; <-time.After(100 * time.Millisecond); err = g.bodies.OpenSegment() }\n\tif err != nil {",
+			},
+			{
+				"partition/compact.go",
+				"return moved, g.bodies.WriteOut()",
+				"err = g.bodies.WriteOut()\n\tfor range 300 { if !FAULT || !disk.IsShortage(err) { break }; <-time.After(100 * time.Millisecond); err = g.bodies.WriteOut() }\n\treturn moved, err",
+			},
+		}},
 		// Lets a replica run on when the folder of a new snapshot could not be synced.
 		{Name: "continue-after-failed-sync", Package: "partition", Test: "TestAFailedFolderSyncStopsTheReplica", Patches: []overlay.Patch{
 			{"partition/snapshots/sink.go", "if err != nil {\n\t\ts.store.Fail(err)", "if err != nil {\n\t\tif !FAULT { s.store.Fail(err) }"},
@@ -86,6 +100,16 @@ func partitionFaults() []Fault {
 		// Lets a caller take the name of a file for durable while its folder is still being synced.
 		{Name: "count-unsynced-names", Package: "partition/bodystore", Test: "TestNamesAreDurableWhenSyncReturns", Patches: []overlay.Patch{
 			{"partition/bodystore/retain.go", "done := b.named == created", "done := b.named == created; if FAULT { b.named = created }"},
+		}},
+		// Takes no read that fails for damage, and repeats none: a segment of the journal that cannot be read ends the start of its member.
+		{Name: "fail-on-unreadable", Package: "partition", Test: "TestUnreadableSectorOfTheJournalIsDamage", Patches: []overlay.Patch{
+			{"partition/disk/read.go", "_, err := f.ReadAt(b, at)\n", "_, err := f.ReadAt(b, at)\n\tif FAULT { return err }\n"},
+			{"partition/disk/read.go", "if ReadAt(f, b, at) == nil {\n\t\treturn nil", "if err := ReadAt(f, b, at); err == nil || FAULT {\n\t\treturn err"},
+			{
+				"partition/journal/recover.go",
+				"if bad := disk.ReadPages(s.file, content, 0); bad != nil {",
+				"if bad := disk.ReadPages(s.file, content, 0); bad != nil && FAULT { return bad } else if bad != nil {",
+			},
 		}},
 		// Receives by number, and forwards, after an outage before a quorum has confirmed the time.
 		{Name: "fetch-at-unconfirmed-time", Package: "partition", Test: "TestNothingIsTakenBeforeTheTimeIsConfirmed", Patches: []overlay.Patch{
