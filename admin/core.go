@@ -61,6 +61,8 @@ type Config struct {
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
+	// CA is a certificate in PEM that GET /ca.pem answers to everybody; nil: there is none.
+	CA []byte
 	// Messages serves the requests about messages that its package claims; nil: there are none.
 	Messages *dataplane.Server
 	// Operations are further operations of operators, by method and path as in "POST /reset"; the result, if not nil, is

@@ -98,6 +98,8 @@ func (s *Server) handler() http.Handler {
 		switch {
 		case s.config.Operations[r.Method+" "+r.URL.Path] != nil:
 			operations.ServeHTTP(w, r)
+		case s.config.CA != nil && r.URL.Path == "/ca.pem" && r.Method == http.MethodGet:
+			s.certificate(w, r)
 		case s.config.Messages != nil && dataplane.Claims(r):
 			messages.ServeHTTP(w, r)
 		case r.URL.Path == "/" && r.Method == http.MethodGet:
@@ -108,6 +110,12 @@ func (s *Server) handler() http.Handler {
 			json.ServeHTTP(w, r)
 		}
 	})
+}
+
+// certificate is GET /ca.pem.
+func (s *core) certificate(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	_, _ = w.Write(s.config.CA)
 }
 
 // serveOperation serves one of Config.Operations.

@@ -33,19 +33,21 @@ type DevelopmentFiles struct {
 	CA   string `json:"ca"`          // certificate of the authority, which clients must trust
 	Cert string `json:"certificate"` // certificate that the listeners present
 	Key  string `json:"key"`
+	// Missing are names that the authority, which stays, may not sign for.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // madeBy is the organization in the certificates that Development creates. No other file is ever replaced.
 const madeBy = "peeklock dev"
 
-// Development creates an authority and a certificate for the loopback names of this machine in the directory, or
-// loads existing ones. A certificate that expires soon is replaced. The authority stays, so that clients that
+// Development creates an authority and a certificate for the loopback names of this machine and for further names and addresses
+// in the directory, or loads existing ones. A certificate that expires soon is replaced. The authority stays, so that clients that
 // trust it need no change. Files that Development did not create are used and never replaced: a certificate as it is,
 // an authority to sign with. It is an error if they cannot be used.
 //
-// The authority can sign for loopback names only (name constraints, RFC 5280, 4.2.1.10): its key is stored
+// The authority can sign for loopback names and the further names of its creation only (name constraints, RFC 5280, 4.2.1.10): its key is stored
 // unencrypted in a development directory, and a developer may have configured a browser to trust it.
-func Development(dir string) (DevelopmentFiles, error) {
+func Development(dir string, further ...string) (DevelopmentFiles, error) {
 	f := DevelopmentFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("create the folder of certificates: %w", err)
@@ -64,23 +66,48 @@ func Development(dir string) (DevelopmentFiles, error) {
 	if err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}
-	ca, caKey, err := developmentAuthority(f.CA, filepath.Join(dir, "ca-key.pem"), now)
+	ca, caKey, err := developmentAuthority(f.CA, filepath.Join(dir, "ca-key.pem"), authority(now, further))
 	if err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development authority: %w", err)
 	}
+	wanted := loopback(now, ca)
+	f.Missing = addNames(wanted, ca, further)
 	cert, _, err := readPair(f.Cert, f.Key)
-	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
+	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil && hasNames(cert, wanted) {
 		return f, nil
 	}
-	// Missing, old, signed by another authority, or without its key: replace it.
-	if _, _, err := issue(f.Cert, f.Key, loopback(now, ca), ca, caKey); err != nil {
+	// Missing, old, signed by another authority, for other names, or without its key: replace it.
+	if _, _, err := issue(f.Cert, f.Key, wanted, ca, caKey); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}
 	return f, nil
 }
 
-// developmentAuthority reads the authority, or creates it. One that somebody else made is used as long as it is valid.
-func developmentAuthority(certFile, keyFile string, now time.Time) (*x509.Certificate, crypto.Signer, error) {
+// addNames adds the names and addresses to a certificate for which the authority may sign, and returns the others.
+func addNames(cert, ca *x509.Certificate, further []string) (missing []string) {
+	for _, name := range further {
+		ip := net.ParseIP(name)
+		switch {
+		case slices.Contains(cert.DNSNames, name) || slices.ContainsFunc(cert.IPAddresses, ip.Equal):
+		case ip != nil && (len(ca.PermittedIPRanges) == 0 || slices.ContainsFunc(ca.PermittedIPRanges, func(n *net.IPNet) bool { return n.Contains(ip) })):
+			cert.IPAddresses = append(cert.IPAddresses, ip)
+		case ip == nil && (len(ca.PermittedDNSDomains) == 0 || slices.Contains(ca.PermittedDNSDomains, name)):
+			cert.DNSNames = append(cert.DNSNames, name)
+		default:
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// hasNames reports whether a certificate has the names of a template and no others.
+func hasNames(cert, template *x509.Certificate) bool {
+	return slices.Equal(cert.DNSNames, template.DNSNames) && slices.EqualFunc(cert.IPAddresses, template.IPAddresses, net.IP.Equal)
+}
+
+// developmentAuthority reads the authority, or creates it from the template. One that somebody else made is used as long as it is valid.
+func developmentAuthority(certFile, keyFile string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
+	now := template.NotBefore.Add(backdate)
 	isForeign, err := readForeign(certFile)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +125,7 @@ func developmentAuthority(certFile, keyFile string, now time.Time) (*x509.Certif
 	}
 	ca, caKey, err := readPair(certFile, keyFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Add(certificateLife).After(ca.NotAfter) {
-		ca, caKey, err = issue(certFile, keyFile, authority(now), nil, nil)
+		ca, caKey, err = issue(certFile, keyFile, template, nil, nil)
 	}
 	return ca, caKey, err
 }
@@ -136,9 +163,9 @@ func loadForeign(certFile, keyFile string, now time.Time) (tls.Certificate, erro
 	return pair, nil
 }
 
-// authority returns the template of the authority certificate.
-func authority(now time.Time) *x509.Certificate {
-	return &x509.Certificate{
+// authority returns the template of the authority certificate, which may sign for loopback and for further names.
+func authority(now time.Time, further []string) *x509.Certificate {
+	ca := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "Peeklock development CA", Organization: []string{madeBy}},
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
@@ -150,6 +177,18 @@ func authority(now time.Time) *x509.Certificate {
 			{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 		},
 	}
+	for _, name := range further {
+		ip := net.ParseIP(name)
+		if v4 := ip.To4(); v4 != nil {
+			ip = v4
+		}
+		if ip == nil {
+			ca.PermittedDNSDomains = append(ca.PermittedDNSDomains, name)
+		} else {
+			ca.PermittedIPRanges = append(ca.PermittedIPRanges, &net.IPNet{IP: ip, Mask: net.CIDRMask(8*len(ip), 8*len(ip))})
+		}
+	}
+	return ca
 }
 
 // loopback returns the template of the server certificate, which ends before its authority does.

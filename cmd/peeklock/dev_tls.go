@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
@@ -56,6 +60,55 @@ func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS,
 	}
 	for i := range parts {
 		parts[i].tls = cert.TLS()
+	}
+	return &devTLS{files}, nil
+}
+
+// emulatorTLSFolder is where the emulator keeps its certificates if it exists: clients share it with a container by mounting it.
+const emulatorTLSFolder = "/ServiceBus_Emulator/Certificates"
+
+// loadTLS sets the development certificate of the emulator and binds the ports of the cloud service, if they are available; it
+// returns nil without --tls.
+func (o *emulatorOptions) loadTLS(ctx context.Context, p cli.Process, parts *memberParts) (*devTLS, error) {
+	if !o.tls {
+		return nil, nil //nolint:nilnil // nothing is there, and nothing is wrong
+	}
+	names := o.tlsNames
+	if names == nil {
+		names = []string{"host.docker.internal"}
+		if host, err := os.Hostname(); err == nil {
+			names = append(names, strings.ToLower(host))
+		}
+	}
+	dir := filepath.Join(o.dir, "tls")
+	if info, err := os.Stat(emulatorTLSFolder); err == nil && info.IsDir() && o.temporary {
+		dir = emulatorTLSFolder
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the folder of the certificates: %w", err)
+	}
+	files, err := listen.Development(dir, names...)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := listen.LoadCertificate(files.Cert, files.Key, parts.logger.With("component", "listen"))
+	if err != nil {
+		return nil, err
+	}
+	if parts.ca, err = os.ReadFile(files.CA); err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	parts.tls = cert.TLS()
+	if o.amqpPort != 0 {
+		for _, port := range []int{portAMQPS, portHTTPS} {
+			if l, err := listenOn(ctx, ":"+strconv.Itoa(port)); err == nil {
+				parts.also = append(parts.also, l)
+			}
+		}
+	}
+	for _, name := range files.Missing {
+		_, _ = fmt.Fprintf(p.Err, "peeklock: the certificate lacks %s, because the authority in %s was not made for it: remove the folder to get a new one\n", name, dir)
 	}
 	return &devTLS{files}, nil
 }

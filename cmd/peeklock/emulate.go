@@ -43,6 +43,8 @@ type emulatorOptions struct {
 	dir                 string // the data; temporary: removed at the end
 	temporary           bool
 	lenient, requireKey bool
+	tls                 bool
+	tlsNames            []string // beside those of loopback
 	level, format       string
 	memoryLimit         string
 }
@@ -52,6 +54,7 @@ type emulatorReady struct {
 	devMember
 
 	Dir    string     `json:"dir"`
+	TLS    *devTLS    `json:"tls,omitempty"`
 	Config *devConfig `json:"config"`
 }
 
@@ -99,6 +102,8 @@ Config.json, too.`,
 	f.StringVar(&o.dir, "dir", "", "keep the data in this directory")
 	f.BoolVar(&o.lenient, "lenient", false, "leave out what the configuration lists and cannot be created, instead of refusing it")
 	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key, wrong secrets of "+auth.DevKeyName+", and unknown key names")
+	f.BoolVar(&o.tls, "tls", false, "accept TLS too, also on ports 5671 and 443 if they are free, with a certificate of a development CA: GET /ca.pem, and ca.pem in "+emulatorTLSFolder+" if that exists, else in tls of the data folder")
+	f.StringSliceVar(&o.tlsNames, "tls-names", nil, "names and addresses of the certificate, beside localhost (default: host.docker.internal and the name of this host)")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
 	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")
@@ -157,6 +162,11 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	if err := o.bind(ctx, &parts); err != nil {
 		return err
 	}
+	files, err := o.loadTLS(ctx, p, &parts)
+	if err != nil {
+		parts.closeListeners()
+		return err
+	}
 	if parts.cluster, err = o.cluster(ctx, &parts); err != nil {
 		parts.closeListeners()
 		return err
@@ -175,7 +185,7 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close(ctx, m)) }()
-	if err := o.start(ctx, p, out, m, listed); err != nil {
+	if err := o.start(ctx, p, out, m, listed, files); err != nil {
 		return err
 	}
 	if perKey != nil {
@@ -304,7 +314,7 @@ func (o *emulatorOptions) announce(p cli.Process, out *output.Output) error {
 }
 
 // start waits until the member is ready, creates the entities, and prints that clients may come.
-func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.Output, m *member, listed *emulatorConfig) error {
+func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.Output, m *member, listed *emulatorConfig, files *devTLS) error {
 	if err := waitReady(ctx, []*member{m}); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -321,13 +331,13 @@ func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.
 	case <-ctx.Done():
 		return nil
 	}
-	ready := emulatorReady{Dir: o.dir, Config: created, devMember: devMember{
+	ready := emulatorReady{Dir: o.dir, Config: created, TLS: files, devMember: devMember{
 		Name: "emulator", AMQP: address, Admin: "http://" + health, ConnectionString: connectionString(address, auth.DevKeyName, auth.DevKey),
 	}}
 	if !out.IsTable() {
 		return out.Data(ready)
 	}
-	if err := created.note(out); err != nil {
+	if err := errors.Join(created.note(out), files.note(out, nil)); err != nil {
 		return err
 	}
 	return errors.Join(out.Note("%s\nhealth and administration on %s", ready.ConnectionString, ready.Admin), out.Note(emulatorUp))

@@ -93,7 +93,7 @@ func TestNamespaceOfAKeyNameIsRemovedAfterItsLastUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 9 {
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			if !inUse() {
 				t.Fatal("a namespace in use was removed")
 			}
@@ -102,7 +102,7 @@ func TestNamespaceOfAKeyNameIsRemovedAfterItsLastUse(t *testing.T) {
 			t.Error("removed after 9 minutes")
 		}
 		for range 2 {
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			if !inUse() {
 				t.Fatal("a namespace in use was removed")
 			}
@@ -138,7 +138,7 @@ func TestKeyNamesHaveAtMost900Namespaces(t *testing.T) {
 		if _, _, err := k.open(ctx, "test 7"); err != nil {
 			t.Error("one that exists:", err)
 		}
-		time.Sleep(keyNamespaceUnused + keyNamespaceSweep)
+		<-time.After(keyNamespaceUnused + keyNamespaceSweep)
 		if _, _, err := k.open(ctx, "one more"); err != nil {
 			t.Error("after the others are unused:", err)
 		}

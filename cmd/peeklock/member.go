@@ -53,6 +53,7 @@ type memberParts struct {
 	admin   net.Listener
 	also    []net.Listener // additional listeners; every listener serves every protocol
 	tls     *tls.Config    // nil: no TLS
+	ca      []byte         // is answered at /ca.pem; nil: nothing is
 	// requireTLS refuses clients without TLS.
 	requireTLS bool
 	// trustLoopback treats callers from loopback as operators, and exempts them from TLS.
@@ -188,6 +189,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		SlowAfter:       p.cluster.SlowAfter,
 		TrustLoopback:   p.trustLoopback,
 		TrustAll:        p.trustAll,
+		CA:              p.ca,
 		RequireTLS:      p.requireTLS,
 	}
 	_, api.ControlPort, _ = net.SplitHostPort(p.cluster.HTTPAddr)
