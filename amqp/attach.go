@@ -190,7 +190,7 @@ func (l *link) entitiesOf(ctx context.Context) (place, via fsm.EntityRef, cause 
 		place, cause = l.subscribe(ctx)
 		return place, via, cause
 	case l.temporary:
-		if place, err = l.createTemporary(ctx); err != nil {
+		if place, err = l.createTemporary(ctx, nil); err != nil {
 			cause = creationRefusal(err, l.path)
 		}
 		return place, via, cause

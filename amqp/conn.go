@@ -160,6 +160,9 @@ func (c *conn) urlOf(path string) string { return address.URL(c.host, path) }
 func (c *conn) unlock() {
 	calls := c.brokerCalls
 	c.brokerCalls = nil
+	if c.stats.counted && c.phase == phaseClosed { // the writer reports them otherwise
+		c.flushStats()
+	}
 	c.updateAccount()
 	c.mu.Unlock()
 	for _, call := range calls {
@@ -293,6 +296,15 @@ func (c *conn) end() {
 	c.unlock()
 }
 
+// flushStats adds the counts of the connection to the totals. mu is held.
+func (c *conn) flushStats() {
+	sessions, links := len(c.sessions), c.links
+	if c.phase == phaseClosed {
+		sessions, links = 0, 0
+	}
+	c.stats.report(c.totals, sessions, links)
+}
+
 // inFlightMax returns how many bytes may be received and not stored or answered yet. For an unauthenticated
 // connection it suffices for a few tokens.
 func (c *conn) inFlightMax() int {
@@ -314,5 +326,5 @@ func (c *conn) partialBytesMax() int {
 // put a token on $cbs.
 func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
-		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
+		"Authenticate first: put a token on $cbs. An unauthenticated connection may have at most %d %s.", most, what)}
 }

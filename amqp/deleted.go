@@ -10,9 +10,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// watchEntities detaches the links of entities that are deleted, until ctx ends. A link never reaches another entity that
-// has got the name since. Management links stay: their requests find the entity that has the name when they come.
-func (s *Server) watchEntities(ctx context.Context) {
+// entityWatcher detaches the links of entities that are deleted. A link never reaches another entity that has got the
+// name since. Management links stay: their requests find the entity that has the name when they come.
+type entityWatcher struct {
+	broker      Broker
+	connections func() []*conn
+}
+
+// watch watches until ctx ends.
+func (w *entityWatcher) watch(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -21,8 +27,8 @@ func (s *Server) watchEntities(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		changed := s.config.Broker.Changes()
-		s.detachDeleted(ctx)
+		changed := w.broker.Changes()
+		w.detachDeleted(ctx)
 		select {
 		case <-changed:
 			pause.Reset(deletedCheckEvery)
@@ -33,52 +39,50 @@ func (s *Server) watchEntities(ctx context.Context) {
 }
 
 // detachDeleted detaches the links of deleted entities.
-func (s *Server) detachDeleted(ctx context.Context) {
-	s.mu.Lock()
-	conns := slices.Collect(maps.Keys(s.conns))
-	s.mu.Unlock()
+func (w *entityWatcher) detachDeleted(ctx context.Context) {
+	conns := w.connections()
 	used := make(map[fsm.EntityID]bool)
 	for _, c := range conns {
-		c.addEntities(used)
+		c.mu.Lock()
+		for _, s := range c.sessions {
+			s.addEntities(used)
+		}
+		c.mu.Unlock()
 	}
-	deleted := s.config.Broker.Deleted(slices.Collect(maps.Keys(used)))
+	deleted := w.broker.Deleted(slices.Collect(maps.Keys(used)))
 	if len(deleted) == 0 {
 		return
 	}
 	for _, c := range conns {
-		c.detachFrom(ctx, deleted)
+		c.mu.Lock()
+		for _, s := range c.sessions {
+			s.detachFrom(ctx, deleted)
+		}
+		c.unlock()
 	}
 }
 
-// addEntities adds the entities to which links of the connection are attached, or are being attached.
-func (c *conn) addEntities(used map[fsm.EntityID]bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.sessions {
-		for _, e := range s.links {
-			if l := e.base(); l.kind == entityNode && l.entity.ID != 0 {
-				used[l.entity.ID] = true
-			}
+// addEntities adds the entities to which links of the session are attached, or are being attached. mu is held.
+func (s *session) addEntities(used map[fsm.EntityID]bool) {
+	for _, e := range s.links {
+		if l := e.base(); l.kind == entityNode && l.entity.ID != 0 {
+			used[l.entity.ID] = true
 		}
 	}
 }
 
-// detachFrom detaches the links of some entities, which have been deleted.
-func (c *conn) detachFrom(ctx context.Context, deleted []fsm.EntityID) {
-	c.mu.Lock()
-	defer c.unlock()
-	for _, s := range c.sessions {
-		for _, e := range s.links {
-			l := e.base()
-			if l.kind != entityNode || !slices.Contains(deleted, l.entity.ID) {
-				continue
-			}
-			cause := refusal.ReplyOf(fsm.EntityNotFound).WithEntity(c.urlOf(l.path)).Cause
-			if in, ok := e.(*incomingLink); ok {
-				in.closeWith(ctx, cause)
-			} else {
-				l.detach(ctx, e, cause)
-			}
+// detachFrom detaches the links of some entities, which have been deleted. mu is held.
+func (s *session) detachFrom(ctx context.Context, deleted []fsm.EntityID) {
+	for _, e := range s.links {
+		l := e.base()
+		if l.kind != entityNode || !slices.Contains(deleted, l.entity.ID) {
+			continue
+		}
+		cause := refusal.ReplyOf(fsm.EntityNotFound).WithEntity(s.conn.urlOf(l.path)).Cause
+		if in, ok := e.(*incomingLink); ok {
+			in.closeWith(ctx, cause)
+		} else {
+			l.detach(ctx, e, cause)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 			return
 		}
 		payload = c.scratch
-		c.countStats().delivered++
+		c.stats.count().delivered++
 		if span := c.tracer.startDeliver(l.path, &q.delivery); span != nil {
 			defer span.End()
 			sc := span.SpanContext()

@@ -1,12 +1,8 @@
 package amqp
 
 import (
-	"github.com/peeklock/peeklock/amqp/management"
-	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -15,9 +11,8 @@ import (
 // (part 3, 3.5.3).
 
 const (
-	nonExclusiveFilterKey        = "com.microsoft:non-exclusive-session-filter" // the client appends ":list"
-	selectorDescriptor           = wire.Symbol("apache.org:selector-filter:string")
-	selectorCode          uint64 = 0x0000468C00000004
+	selectorDescriptor        = wire.Symbol("apache.org:selector-filter:string")
+	selectorCode       uint64 = 0x0000468C00000004
 )
 
 // Browsing is receiving without removing: the source of the link has the distribution mode "copy" (part 3,
@@ -41,17 +36,13 @@ type selectorFilter struct {
 }
 
 // readFilters returns the session and the selector that the filters of a source name, nil for none, or the reason why the
-// filters are refused. The selector of a consumer of a topic becomes the rule of its subscription instead.
+// filters are refused.
 func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal.Cause) {
 	if wants, cause = sessionFilterOf(source.Filter); cause.Condition == "" {
 		selects, cause = selectorOf(source, wants)
 	}
 	if cause.Condition == "" && selects != nil && !browses(source) && l.kind != entityNode {
 		cause = refusal.AfterChange(wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.")
-	}
-	if cause.Condition == "" && selects != nil && l.subscription != nil {
-		l.setRule(selects)
-		selects = nil
 	}
 	return wants, selects, cause
 }
@@ -85,36 +76,4 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 		found = &selectorFilter{text: text, sql: sql, reply: wire.Map{pair}}
 	}
 	return found, refusal.Cause{}
-}
-
-// source returns what a link that browses or has a selector searches; the selector was parsed before.
-func (l *outgoingLink) source() receiver.Source {
-	c := l.session.conn
-	s := receiver.Source{
-		Broker: c.config.Broker, At: l.entity, PeekMessagesMax: management.PeekMessagesMax, PeekBytesMax: management.PeekBytesMax,
-		Work: &c.scanWork, Log: c.log, Recovered: c.recovered,
-	}
-	if l.selector != nil {
-		parsed, err := evaluate.NewSelector(l.selector.sql)
-		if err != nil {
-			panic("amqp: selector that was parsed before: " + err.Error())
-		}
-		s.Selector = parsed
-	}
-	return s
-}
-
-// messagesReturned tells the receiver of a link with a selector which messages the client has settled such that they become
-// ready again.
-func (l *outgoingLink) messagesReturned(settlements []fsm.Settlement) {
-	if r, ok := l.receiver.(*receiver.Consumer); ok {
-		r.Returned(settlements)
-	}
-}
-
-// setSelector sets the selector of a link that is being attached.
-func (l *outgoingLink) setSelector(f *selectorFilter) {
-	if l.selector = f; f != nil {
-		l.reply.Source.Filter = f.reply
-	}
 }

@@ -80,6 +80,10 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	var selects *selectorFilter
 	if cause.Condition == "" && !l.clientSends && a.Source != nil {
 		wants, selects, cause = l.readFilters(a.Source)
+		if cause.Condition == "" && selects != nil && l.subscription != nil {
+			l.setRule(selects) // the selector of a consumer of a topic is the rule of its subscription
+			selects = nil
+		}
 	}
 	switch {
 	case cause.Condition != "":

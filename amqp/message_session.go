@@ -20,9 +20,10 @@ import (
 // Names for message sessions in an attach (docs/service-bus-protocol.md#link-properties,
 // #accepting-a-session).
 const (
-	sessionFilterKey  = wire.Symbol("com.microsoft:session-filter")
-	lockedUntilUTCKey = wire.Symbol("com.microsoft:locked-until-utc")
-	openTimeoutKey    = wire.Symbol("com.microsoft:timeout")
+	sessionFilterKey      = wire.Symbol("com.microsoft:session-filter")
+	nonExclusiveFilterKey = "com.microsoft:non-exclusive-session-filter" // the client appends ":list"
+	lockedUntilUTCKey     = wire.Symbol("com.microsoft:locked-until-utc")
+	openTimeoutKey        = wire.Symbol("com.microsoft:timeout")
 )
 
 const (

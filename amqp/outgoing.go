@@ -4,10 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 )
 
 // lockState is the state of the one outstanding Lock of a link. The decision to lock is made with mu held, and
@@ -361,4 +363,45 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 // lockExpired reports whether the lock of a delivery has expired unless it was renewed.
 func (u unsettled) lockExpired(now time.Time) bool {
 	return u.until != 0 && u.until < fsm.Instant(now.UnixMilli())
+}
+
+// forgetLost forgets the deliveries of a link that has lost its session. mu is held.
+func (l *outgoingLink) forgetLost() {
+	if !l.sessionLost {
+		return
+	}
+	l.sessionLost = false
+	l.forgetUnsettled()
+}
+
+// source returns what a link that browses or has a selector searches; the selector was parsed before.
+func (l *outgoingLink) source() receiver.Source {
+	c := l.session.conn
+	s := receiver.Source{
+		Broker: c.config.Broker, At: l.entity, PeekMessagesMax: management.PeekMessagesMax, PeekBytesMax: management.PeekBytesMax,
+		Work: &c.scanWork, Log: c.log, Recovered: c.recovered,
+	}
+	if l.selector != nil {
+		parsed, err := evaluate.NewSelector(l.selector.sql)
+		if err != nil {
+			panic("amqp: selector that was parsed before: " + err.Error())
+		}
+		s.Selector = parsed
+	}
+	return s
+}
+
+// messagesReturned tells the receiver of a link with a selector which messages the client has settled such that they become
+// ready again.
+func (l *outgoingLink) messagesReturned(settlements []fsm.Settlement) {
+	if r, ok := l.receiver.(*receiver.Consumer); ok {
+		r.Returned(settlements)
+	}
+}
+
+// setSelector sets the selector of a link that is being attached.
+func (l *outgoingLink) setSelector(f *selectorFilter) {
+	if l.selector = f; f != nil {
+		l.reply.Source.Filter = f.reply
+	}
 }

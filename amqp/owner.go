@@ -31,14 +31,13 @@ func (o *owner) Recovered(ctx context.Context) {
 }
 
 // Committed counts what a transaction has settled. mu is held.
-func (o *owner) Committed(work *fsm.Transaction) { (*conn)(o).countCommitted(work) }
+func (o *owner) Committed(work *fsm.Transaction) { o.stats.countCommitted(work) }
 
 // CountSettled counts the messages that the broker has settled.
 func (o *owner) CountSettled(settlements []fsm.Settlement, codes []fsm.Code) {
-	c := (*conn)(o)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.countSettled(settlements, codes)
+	o.mu.Lock()
+	defer o.Unlock()
+	o.stats.countSettled(settlements, codes)
 }
 
 // HoldResponse counts bytes of responses that are being assembled.

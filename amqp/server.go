@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 type Server struct {
 	config              Config
 	stop                context.CancelFunc // ends the waits of every connection
-	group               sync.WaitGroup     // the accept loop, watchEntities and the connections
+	group               sync.WaitGroup     // the accept loop, the entityWatcher and the connections
 	totals              *totals
 	budget              *budget.Budget
 	work                *work.Limiter
@@ -55,7 +56,8 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		scanWork:            work.NewLimiter(scanMax, scanMax/workBurstsPerSecond),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
-	s.group.Go(func() { s.watchEntities(ctx) })
+	watcher := entityWatcher{config.Broker, s.connections}
+	s.group.Go(func() { watcher.watch(ctx) })
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}
@@ -104,6 +106,13 @@ func (s *Server) Serve(ctx context.Context, peer net.Conn) {
 		return
 	}
 	c.serve(ctx)
+}
+
+// connections returns the connections.
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 // Connections returns how many clients are connected.
@@ -161,4 +170,68 @@ func (s *Server) Stats() Stats {
 	defer t.mu.Unlock()
 	f.Refused = maps.Clone(t.refused)
 	return f
+}
+
+// admit registers a connection, or closes it if there are too many. If the member is full, an unauthenticated
+// connection is closed instead: honest clients put a token early.
+func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = peer.Close()
+		return nil, false
+	}
+	var c *conn
+	counted, err := s.limiter.Add(peer.RemoteAddr(), func() { s.evict(c) })
+	if err != nil {
+		s.reject(ctx, peer, err)
+		return nil, false
+	}
+	s.totals.accepted.Add(1)
+	c = newConn(&s.config, peer)
+	c.totals, c.refusalLog, c.consumers = s.totals, &s.refusalLog, &s.consumers
+	c.credentials.LimitMissing(&s.missingRightLog)
+	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
+	c.openWork = func(key string) {
+		owner := work.Owner{Source: c.origin, Namespace: uint32(c.credentials.Namespace()), Key: key}
+		c.work = s.work.Open(owner, workPerSecond, workBurst)
+		c.scanWork.Open(s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst))
+	}
+	c.memory.account = s.budget.Open(c.memoryChanged)
+	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }
+	s.conns[c] = struct{}{}
+	s.group.Add(1)
+	return c, true
+}
+
+// evict closes a connection for another one. It is not counted any longer, although its goroutines have yet to
+// end. mu is held, by admit for the other one.
+func (s *Server) evict(c *conn) {
+	delete(s.conns, c)
+	s.group.Go(c.abort) // it locks the connection, and closing a WebSocket may take a moment
+}
+
+// reject closes a connection that exceeds a limit.
+func (s *Server) reject(ctx context.Context, peer net.Conn, cause error) {
+	most := s.config.ConnectionsMax
+	if errors.Is(cause, connlimit.ErrPerSource) {
+		most = s.config.ConnectionsPerPeerMax
+	}
+	s.totals.rejected.Add(1)
+	s.rejections.add(ctx, s.config.Logger, peer.RemoteAddr(), cause, most)
+	s.group.Go(func() { _ = peer.Close() }) // closing a WebSocket may take a moment, and mu is held
+}
+
+// release removes a connection that has ended.
+func (s *Server) release(c *conn, counted *connlimit.Conn) {
+	counted.Remove()
+	c.mu.Lock()
+	c.openWork = nil // the answer to a token may still be under way
+	c.work.Close()
+	c.unauthenticatedWork.Close()
+	c.mu.Unlock()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.group.Done()
 }

@@ -163,15 +163,6 @@ func (l *outgoingLink) detachLost(ctx context.Context) {
 	l.detachWithError(ctx, l, refusal.ReplyOf(fsm.SessionLockLost).Cause)
 }
 
-// forgetLost forgets the deliveries of a link that has lost its session. mu is held.
-func (l *outgoingLink) forgetLost() {
-	if !l.sessionLost {
-		return
-	}
-	l.sessionLost = false
-	l.forgetUnsettled()
-}
-
 // forgetUnsettled forgets the unsettled deliveries of a link. mu is held.
 func (l *outgoingLink) forgetUnsettled() {
 	s := l.session
@@ -182,11 +173,4 @@ func (l *outgoingLink) forgetUnsettled() {
 	}
 	s.countUnsettled()
 	s.unsettledFreed()
-}
-
-// refuseLost answers settlements of deliveries whose link has lost its session. mu is held.
-func (s *session) refuseLost(ctx context.Context, mine []settledDelivery) {
-	for _, t := range mine {
-		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.SessionLockLost).Cause, "path", t.link.path), t.id, t.id)
-	}
 }

@@ -146,6 +146,13 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	})
 }
 
+// refuseLost answers settlements of deliveries whose link has lost its session. mu is held.
+func (s *session) refuseLost(ctx context.Context, mine []settledDelivery) {
+	for _, t := range mine {
+		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.SessionLockLost).Cause, "path", t.link.path), t.id, t.id)
+	}
+}
+
 // ofOneLink reports whether all deliveries belong to one link, which is the usual case.
 func ofOneLink(taken []settledDelivery) bool {
 	for i := range taken {
@@ -217,7 +224,7 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 	g.link.messagesReturned(g.settlements)
 	c.mu.Lock()
 	defer c.unlock()
-	c.countSettled(g.settlements, codes)
+	c.stats.countSettled(g.settlements, codes)
 	c.memory.settlements -= len(g.deliveries)
 	g.link.settling -= len(g.deliveries)
 	s := g.link.session

@@ -76,13 +76,8 @@ func (t *totals) countRefusal(condition wire.Symbol) {
 	t.refused[condition]++
 }
 
-// flushStats adds the counts to the totals. mu is held.
-func (c *conn) flushStats() {
-	t, all := &c.stats, c.totals
-	sessions, links := len(c.sessions), c.links
-	if c.phase == phaseClosed {
-		sessions, links = 0, 0
-	}
+// report adds the counts, and the changes of the numbers of sessions and links, to the totals.
+func (t *connStats) report(all *totals, sessions, links int) {
 	if sessions != t.sessions {
 		all.sessions.Add(int64(sessions - t.sessions))
 		t.sessions = sessions
@@ -118,37 +113,31 @@ func addTo(to *atomic.Uint64, from *uint64) {
 	}
 }
 
-// countStats returns the counters of the connection and ensures that they are reported: by the writer, or by
-// the caller if the writer has ended. mu is held; the caller counts before the next unlock.
-func (c *conn) countStats() *connStats {
-	c.stats.counted = true
-	return &c.stats
+// count returns the counters, to which the caller adds before the next unlock, and ensures that they are reported: by
+// the writer, or by that unlock if the connection has ended.
+func (t *connStats) count() *connStats {
+	t.counted = true
+	return t
 }
 
-// countSettled counts settled messages. mu is held.
-func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
-	t := c.countStats()
+// countSettled counts settled messages.
+func (t *connStats) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
+	t.counted = true
 	for i := range min(len(settlements), len(codes)) {
 		if verb := int(settlements[i].Verb); codes[i] == fsm.OK && verb < verbs {
 			t.settled[verb]++
 		}
 	}
-	if c.phase == phaseClosed {
-		c.flushStats()
-	}
 }
 
-// countCommitted counts the settlements of a transaction. mu is held.
-func (c *conn) countCommitted(work *fsm.Transaction) {
-	t := c.countStats()
+// countCommitted counts the settlements of a transaction.
+func (t *connStats) countCommitted(work *fsm.Transaction) {
+	t.counted = true
 	for i := range work.Settles {
 		for j := range work.Settles[i].Settlements {
 			if verb := int(work.Settles[i].Settlements[j].Verb); verb < verbs {
 				t.settled[verb]++
 			}
 		}
-	}
-	if c.phase == phaseClosed {
-		c.flushStats()
 	}
 }

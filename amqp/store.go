@@ -183,8 +183,7 @@ func (l *incomingLink) replenishCredit() {
 
 // countEnd counts the end of the delivery. mu is held.
 func (a *incomingDelivery) countEnd(cause refusal.Cause) {
-	c := a.link.session.conn
-	t := c.countStats()
+	t := a.link.session.conn.stats.count()
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:
 		t.requests++
@@ -192,8 +191,5 @@ func (a *incomingDelivery) countEnd(cause refusal.Cause) {
 		t.received += uint64(a.messages)
 	case a.settled:
 		t.presettled++
-	}
-	if c.phase == phaseClosed {
-		c.flushStats()
 	}
 }

@@ -138,9 +138,9 @@ func (l *link) setRule(f *selectorFilter) {
 	}
 }
 
-// rule returns the first rule of a subscription that is created, nil for the default; s may be nil.
+// rule returns the first rule of a subscription that is created, nil for the default.
 func (s *subscription) rule() *fsm.Rule {
-	if s == nil || s.selector == nil {
+	if s.selector == nil {
 		return nil
 	}
 	return &fsm.Rule{Name: fsm.DefaultRuleName, Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: s.selector.sql}}}
@@ -177,7 +177,7 @@ func (l *link) subscribe(ctx context.Context) (at fsm.EntityRef, cause refusal.C
 	case at.Kind != fsm.TopicEntity:
 		cause = refusal.New(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
 	case s.name == "":
-		if at, err = l.createTemporary(ctx); err != nil {
+		if at, err = l.createTemporary(ctx, s.rule()); err != nil {
 			cause = creationRefusal(err, s.topic)
 		}
 		return at, cause
@@ -226,7 +226,7 @@ func (l *link) subscribeByName(ctx context.Context) (fsm.EntityRef, refusal.Caus
 	if cause.Condition != "" {
 		return fsm.EntityRef{}, cause
 	}
-	at, err = l.createEntity(ctx, s.settings())
+	at, err = l.createEntity(ctx, s.settings(), s.rule())
 	if refusal.CodeOf(err) == fsm.EntityExists { // another client was faster
 		at, err = c.resolvePath(ctx, l.path)
 	}

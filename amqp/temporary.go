@@ -42,8 +42,8 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal.Ca
 	return refusal.Cause{}
 }
 
-// createTemporary creates the entity of a link. mu is not held.
-func (l *link) createTemporary(ctx context.Context) (fsm.EntityRef, error) {
+// createTemporary creates the entity of a link. rule is the first rule of a subscription, nil for the default. mu is not held.
+func (l *link) createTemporary(ctx context.Context, rule *fsm.Rule) (fsm.EntityRef, error) {
 	idle := temporaryIdle
 	if l.creates == fsm.TopicEntity {
 		idle = temporaryTopicIdle
@@ -51,15 +51,15 @@ func (l *link) createTemporary(ctx context.Context) (fsm.EntityRef, error) {
 	settings := fsm.DefaultSettings()
 	settings.AutoDeleteOnIdle = fsm.Millis(idle.Milliseconds())
 	settings.MaxMessageBytes = 0 // the default of the namespace
-	return l.createEntity(ctx, settings)
+	return l.createEntity(ctx, settings, rule)
 }
 
-// createEntity creates an entity for a link. mu is not held.
-func (l *link) createEntity(ctx context.Context, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+// createEntity creates an entity for a link. rule is that of createTemporary. mu is not held.
+func (l *link) createEntity(ctx context.Context, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
 	c := l.session.conn
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	at, err := c.config.Broker.CreateEntity(ctx, c.credentials.Namespace(), l.creates, l.path, settings, l.subscription.rule())
+	at, err := c.config.Broker.CreateEntity(ctx, c.credentials.Namespace(), l.creates, l.path, settings, rule)
 	c.auditEntity(ctx, "create", l.creates, l.path, err)
 	return at, err
 }

@@ -188,7 +188,7 @@ func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 			p.unknown()
 			act(p)
 			e := expect[*wire.Close](p).Error
-			if e == nil || e.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(e.Description, "has proved nothing and has "+name+".") {
+			if e == nil || e.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(e.Description, "may have at most "+name+".") {
 				t.Errorf("closed with %+v", e)
 			}
 			p.send(&wire.Close{})
