@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -21,46 +20,56 @@ type check struct {
 	done  func(ctx context.Context, codes []fsm.Code) // gets one code per lock, or one. The mutex is not held
 }
 
-// Check asks the broker about an enlisted operation: the end of some locks, or without locks a send to the entity.
-// done gets one code per lock, or one; the mutex is not held during its call. The mutex is held.
-func (t *Transaction) Check(ctx context.Context, at fsm.EntityRef, locks []fsm.LockID, done func(ctx context.Context, codes []fsm.Code)) {
-	t.unchecked = append(t.unchecked, check{at, locks, done})
-	if !t.checking {
-		t.checking = true
-		t.set.conn.Later(func() { t.checkNext(ctx) })
+// pending holds the operations of a transaction that are not answered yet, and the discharge that waits for their
+// answers. The mutex of the connection guards it.
+type pending struct {
+	conn      Connection
+	broker    Broker
+	unchecked []check // operations about which the broker was not asked yet
+	checking  bool    // a question is with the broker, or the next one is due
+	preparing int     // operations that are enlisted when the broker has answered
+	resume    func()  // ends the transaction when all operations are answered; nil: no discharge waits. The mutex is held
+}
+
+// ask asks the broker about an operation, with the next question. The mutex is held.
+func (p *pending) ask(ctx context.Context, operation check) {
+	p.unchecked = append(p.unchecked, operation)
+	if !p.checking {
+		p.checking = true
+		p.conn.Later(func() { p.askNext(ctx) })
 	}
 }
 
-// checkNext asks about the operations of the first entity that wait, or ends the check. The mutex is not held.
-func (t *Transaction) checkNext(ctx context.Context) {
-	c := t.set.conn
+// askNext asks about the operations of the first entity that wait, or ends the check. The mutex is not held.
+func (p *pending) askNext(ctx context.Context) {
+	c := p.conn
 	c.Lock()
 	defer c.Unlock()
-	if len(t.unchecked) == 0 {
-		t.checking = false
-		t.resumeDischarge()
+	if len(p.unchecked) == 0 {
+		p.checking = false
+		p.resumeDischarge()
 		return
 	}
-	first := t.unchecked[0]
+	first := p.unchecked[0]
 	same := func(o check) bool {
 		return o.at.Address() == first.at.Address() && (len(o.locks) == 0) == (len(first.locks) == 0)
 	}
 	var asked []check
 	var locks []fsm.LockID
-	for _, o := range t.unchecked {
+	for _, o := range p.unchecked {
 		if same(o) {
 			asked, locks = append(asked, o), append(locks, o.locks...)
 		}
 	}
-	t.unchecked = slices.DeleteFunc(t.unchecked, same)
+	p.unchecked = slices.DeleteFunc(p.unchecked, same)
 	c.Later(func() {
-		t.set.broker.Check(first.at, locks, func(codes []fsm.Code) { t.checked(ctx, asked, codes) })
+		p.broker.Check(first.at, locks, func(codes []fsm.Code) { p.answered(ctx, asked, codes) })
 	})
 }
 
-// checked is the done function of Broker.Check.
-func (t *Transaction) checked(ctx context.Context, asked []check, codes []fsm.Code) {
-	defer t.set.conn.Recovered(ctx)
+// answered is the done function of Broker.Check.
+func (p *pending) answered(ctx context.Context, asked []check, codes []fsm.Code) {
+	defer p.conn.Recovered(ctx)
 	for _, o := range asked {
 		mine := codes
 		if n := len(o.locks); n > 0 {
@@ -68,44 +77,16 @@ func (t *Transaction) checked(ctx context.Context, asked []check, codes []fsm.Co
 		}
 		o.done(ctx, mine)
 	}
-	t.checkNext(ctx)
+	p.askNext(ctx)
 }
 
-// Refused returns the reason why an operation on the entity at path is refused, and makes the transaction
-// rollback-only. Its condition is empty if all codes are OK. The mutex is not held.
-func (t *Transaction) Refused(codes []fsm.Code, path string) refusal.Cause {
-	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(path).Cause
-	if cause.Condition != "" {
-		t.set.conn.Lock()
-		defer t.set.conn.Unlock()
-		t.MarkRollbackOnly(cause)
-	}
-	return cause
-}
-
-// Prepare counts an operation that is enlisted later, and Prepared ends it; a discharge waits for that. It returns the
-// reason why nothing can be enlisted. The mutex is held.
-func (t *Transaction) Prepare() refusal.Cause {
-	if t.rollbackReason.Condition != "" {
-		return t.rollbackOnly()
-	}
-	t.preparing++
-	return refusal.Cause{}
-}
-
-// Prepared ends a prepared operation after its answer, and resumes a discharge that waits for it. The mutex is held.
-func (t *Transaction) Prepared() {
-	t.preparing--
-	t.resumeDischarge()
-}
-
-// isPending reports whether operations of the transaction are not answered yet.
-func (t *Transaction) isPending() bool { return t.checking || t.preparing > 0 }
+// any reports whether operations of the transaction are not answered yet. The mutex is held.
+func (p *pending) any() bool { return p.checking || p.preparing > 0 }
 
 // resumeDischarge ends the transaction if its discharge waits for nothing else. The mutex is held.
-func (t *Transaction) resumeDischarge() {
-	if resume := t.resume; resume != nil && !t.isPending() {
-		t.resume = nil
+func (p *pending) resumeDischarge() {
+	if resume := p.resume; resume != nil && !p.any() {
+		p.resume = nil
 		resume()
 	}
 }

@@ -18,10 +18,10 @@ func (all *Set) Discharge(ctx context.Context, id *ID, fail bool, done func(refu
 	switch {
 	case cause.Condition != "":
 		all.conn.Later(func() { done(cause) })
-	case t.isPending():
+	case t.pending.any():
 		// An operation that is refused meanwhile makes the commit fail. Nothing can be added.
 		all.beginCommit(t)
-		t.resume = func() { t.end(ctx, fail, done) }
+		t.pending.resume = func() { t.end(ctx, fail, done) }
 	default:
 		t.end(ctx, fail, done)
 	}

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"container/list"
+	"context"
 	"slices"
 	"time"
 
@@ -40,11 +41,8 @@ type Transaction struct {
 	// in a second partition of their entity. The service does so too.
 	abandoned fsm.SettleAt
 
-	unchecked []check // operations about which the broker was not asked yet
-	checking  bool    // a question is with the broker, or the next one is due
-	preparing int     // operations that are enlisted when the broker has answered
-	resume    func()  // ends the transaction when all operations are answered; nil: no discharge waits. The mutex is held
-	ended     bool    // rolled back: nothing can be enlisted
+	pending pending
+	ended   bool // rolled back: nothing can be enlisted
 }
 
 // Deliveries are the deliveries of links that a transaction settles. The mutex is held during each call.
@@ -92,6 +90,40 @@ func (t *Transaction) reserve(sends, settlements, bytes int) (cause refusal.Caus
 	t.bytes += bytes
 	t.set.bytes += bytes
 	return refusal.Cause{}
+}
+
+// Check asks the broker about an enlisted operation: the end of some locks, or without locks a send to the entity.
+// done gets one code per lock, or one; the mutex is not held during its call. The mutex is held.
+func (t *Transaction) Check(ctx context.Context, at fsm.EntityRef, locks []fsm.LockID, done func(ctx context.Context, codes []fsm.Code)) {
+	t.pending.ask(ctx, check{at, locks, done})
+}
+
+// Refused returns the reason why an operation on the entity at path is refused, and makes the transaction
+// rollback-only. Its condition is empty if all codes are OK. The mutex is not held.
+func (t *Transaction) Refused(codes []fsm.Code, path string) refusal.Cause {
+	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(path).Cause
+	if cause.Condition != "" {
+		t.set.conn.Lock()
+		defer t.set.conn.Unlock()
+		t.MarkRollbackOnly(cause)
+	}
+	return cause
+}
+
+// Prepare counts an operation that is enlisted later, and Prepared ends it; a discharge waits for that. It returns the
+// reason why nothing can be enlisted. The mutex is held.
+func (t *Transaction) Prepare() refusal.Cause {
+	if t.rollbackReason.Condition != "" {
+		return t.rollbackOnly()
+	}
+	t.pending.preparing++
+	return refusal.Cause{}
+}
+
+// Prepared ends a prepared operation after its answer, and resumes a discharge that waits for it. The mutex is held.
+func (t *Transaction) Prepared() {
+	t.pending.preparing--
+	t.pending.resumeDischarge()
 }
 
 // MarkRollbackOnly makes the transaction rollback-only and drops its operations, except what it abandons at its end. The
