@@ -346,3 +346,25 @@ func TestLimitsAreValidated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that retries a refused token, as .NET 7.21.0 does three times with 11.2 s of its own pauses, waits less than a
+// second for the answers together.
+func TestRetriesOfARefusedTokenWaitLessThanASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
+		expires := time.Now().Add(time.Hour).Unix()
+		token := fmt.Sprintf("SharedAccessSignature sr=sb%%3a%%2f%%2fhost%%2forders&sig=AAAA&se=%d&skn=app", expires)
+		var waited time.Duration
+		for _, pause := range []time.Duration{0, 1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond} {
+			<-time.After(pause)
+			began := time.Now()
+			_, err := k.Token(t.Context(), clientAt("192.0.2.1"), "servicebus.windows.net:sastoken", token, "sb://host/orders")
+			check(t, err, fsm.Unauthorized)
+			waited += time.Since(began)
+		}
+		if waited <= 0 || waited >= time.Second {
+			t.Errorf("the answers took %v together", waited)
+		}
+	})
+}
