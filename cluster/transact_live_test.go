@@ -64,7 +64,7 @@ func transactionThroughAnyMember(t *testing.T) {
 }
 
 // TestTransactionSchedulesAcrossPartitions: a message that a transaction schedules for a queue of another
-// partition arrives when its time has come, and not before.
+// partition is scheduled there within a second, where it can be peeked at, and becomes active when its time has come.
 func TestTransactionSchedulesAcrossPartitions(t *testing.T) {
 	inBubble(t, transactionSchedulesAcrossPartitions)
 }
@@ -80,10 +80,18 @@ func transactionSchedulesAcrossPartitions(t *testing.T) {
 	got := lockMessages(receiver, 1, time.Minute)
 	receiver.Close()
 	later := kit.SendTo(far, "later")
-	due := time.Now().Add(2 * time.Second)
+	due := time.Now().Add(time.Minute)
 	later.Messages[0].EnqueueAt = fsm.Instant(due.UnixMilli())
 	tx := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, got.deliveries[0].Lock)}, Sends: []fsm.SendTo{later}}
 	kit.Eventually(t, "the transaction is performed", func() bool { return transacted(node, tx) == fsm.OK }) // its partition learns the level
+	committed := time.Now()
+	c.counted(far, "it is scheduled", func(n fsm.Counts) bool { return n.Scheduled == 1 && n.Active == 0 })
+	if took := time.Since(committed); took > time.Second {
+		t.Errorf("it was scheduled at its destination after %v, want within a second", took)
+	}
+	if peeked, err := node.Router().Peek(t.Context(), far, 1, 10, 1000); err != nil || len(peeked) != 1 || peeked[0].State != fsm.Scheduled {
+		t.Errorf("peeked %+v (%v), want one scheduled message", peeked, err)
+	}
 	c.counted(far, "it has come", active(1))
 	if early := time.Until(due); early > 0 {
 		t.Errorf("it came %v early", early)

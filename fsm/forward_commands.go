@@ -119,11 +119,11 @@ func ValidTransferred(from Address, id, session int, life Millis, hops uint8, pr
 	return id <= MessageIDBytesMax && session <= SessionIDBytesMax && life >= 0 && validHops(from, hops) && ValidProperties(properties)
 }
 
-// ValidReservation reports whether a message from that source can have this reserved number and time: either both, as
-// a transaction schedules it, or none.
+// ValidReservation reports whether a message from that source can have this reserved number and time: a time, as
+// a transaction schedules it, perhaps with a number, or none.
 func ValidReservation(from Address, reserved SequenceNumber, at Instant, patches int) bool {
-	if reserved == 0 {
-		return at == 0
+	if reserved == 0 && at == 0 {
+		return true
 	}
 	return at > 0 && at <= Instant(Forever) && patches == 0 && from.Sub == TransferQueue
 }

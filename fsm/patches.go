@@ -25,8 +25,8 @@ type Patch struct {
 	// arrival. Zero: not in this patch.
 	To     Destination
 	ToName string // path
-	// ToNumber and ToTime are the reserved number at the destination and the time of a message that is scheduled
-	// under it there. 0: it takes the next number.
+	// ToTime is the time for which a message is scheduled at the destination, 0 for none, and ToNumber the number that was
+	// reserved for it there. 0: it takes the next number.
 	ToNumber SequenceNumber
 	ToTime   Instant
 }

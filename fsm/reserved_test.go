@@ -144,43 +144,47 @@ func TestTransactionCancelsAndSetsStates(t *testing.T) {
 }
 
 // TestTransferredMessagesAreScheduledUnderReservedNumbers: a message that a transaction schedules in another partition
-// leaves at once, and waits at its destination under its number.
+// leaves at once, and waits at its destination under its number, or under the next one if it has none.
 func TestTransferredMessagesAreScheduledUnderReservedNumbers(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, nil)
 	b.must(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.TopicEntity})
 	due := b.env.Now + 60_000
-	c := fsm.Transact{Transfers: []fsm.TransferOut{postOf(1, elsewhere, "e", "later", "now")}}
-	c.Transfers[0].Messages[0] = scheduledFor(due, 2)
+	c := fsm.Transact{Transfers: []fsm.TransferOut{postOf(1, elsewhere, "e", "later", "now", "without a number")}}
+	c.Transfers[0].Messages[0], c.Transfers[0].Messages[2] = scheduledFor(due, 2), scheduledFor(due, 0)
 	b.must(c)
 	taken := b.must(fsm.ForwardMessages{Address: fsm.Address{Entity: 1, Sub: fsm.TransferQueue}, To: elsewhere, Max: 9, MaxBytes: 1000})
-	if len(taken.Deliveries) != 2 {
-		t.Fatalf("%d messages leave", len(taken.Deliveries))
+	if len(taken.Deliveries) != 3 {
+		t.Fatalf("%d messages leave, want 3", len(taken.Deliveries))
+	}
+	if p := b.patches(taken.Deliveries[2])[0]; p.To != elsewhere || p.ToNumber != 0 || p.ToTime != due {
+		t.Errorf("patch without a number: %+v", p)
 	}
 	if p := b.patches(taken.Deliveries[0])[0]; p.To != elsewhere || p.ToNumber != 2 || p.ToTime != due {
 		t.Errorf("patch %+v", p)
 	}
-	b.must(fsm.ForwardMessages{Address: fsm.Address{Entity: 1, Sub: fsm.TransferQueue}, Done: taken.Serial, Codes: []fsm.Code{fsm.EntityNotFound, fsm.OK}})
+	b.must(fsm.ForwardMessages{Address: fsm.Address{Entity: 1, Sub: fsm.TransferQueue}, Done: taken.Serial, Codes: []fsm.Code{fsm.EntityNotFound, fsm.OK, fsm.OK}})
 	if n := b.counts(1).TransferDeadLetter; n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 	for _, id := range []fsm.EntityID{1, 3} {
 		first := b.must(fsm.ReserveNumbers{Entity: id, Count: 2}).Sequence
 		arriving := fsm.TransferMessages{Entity: id, Source: fsm.Outbox{Partition: 2, Address: fsm.Address{Entity: 5, Sub: fsm.TransferQueue}}, Serial: 1}
-		for i, n := range []fsm.SequenceNumber{first + 1, first + 1, first + 50} { // the others take the next numbers
+		for i, n := range []fsm.SequenceNumber{first + 1, first + 1, first + 50, 0} { // the others take the next numbers
 			arriving.Messages = append(arriving.Messages, fsm.Transferred{Message: scheduledFor(due, n), Number: fsm.SequenceNumber(i + 1)})
 		}
 		b.must(arriving)
 		b.must(arriving)
 		got := b.states(id)
 		if id == 3 {
-			if n := b.counts(3).Scheduled; n != 3 {
-				t.Errorf("%d scheduled at the topic", n)
+			if n := b.counts(3).Scheduled; n != 4 {
+				t.Errorf("%d scheduled at the topic, want 4", n)
 			}
 			continue
 		}
-		if diff := cmp.Diff(map[fsm.SequenceNumber]fsm.MessageState{first + 1: fsm.Scheduled, first + 2: fsm.Scheduled, first + 3: fsm.Scheduled}, got); diff != "" {
+		want := map[fsm.SequenceNumber]fsm.MessageState{first + 1: fsm.Scheduled, first + 2: fsm.Scheduled, first + 3: fsm.Scheduled, first + 4: fsm.Scheduled}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A transaction settles more messages than it sends, and sends scheduled messages to another partition, which leave
-// when their time has come.
+// A transaction settles more messages than it sends, and sends scheduled messages to another partition, which leave at
+// once.
 func TestTransactionsSettleManyAndScheduleElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -30,12 +30,11 @@ func TestTransactionsSettleManyAndScheduleElsewhere(t *testing.T) {
 		t.Error("an image loses something")
 	}
 	forward := fsm.ForwardMessages{Address: fsm.Address{Entity: 1, Sub: fsm.TransferQueue}, To: elsewhere, Max: 9, MaxBytes: 1000}
-	if res := b.must(forward); res.Serial != 0 {
-		t.Errorf("got batch %d before the time, want none", res.Serial)
+	res := b.must(forward)
+	if len(res.Deliveries) != 1 || res.To != elsewhere {
+		t.Fatalf("got %d messages to %v before the time, want one to %v", len(res.Deliveries), res.To, elsewhere)
 	}
-	b.env.Now = due
-	b.must(fsm.Pulse{})
-	if res := b.must(forward); len(res.Deliveries) != 1 || res.To != elsewhere {
-		t.Errorf("got %d messages to %v, want one to %v", len(res.Deliveries), res.To, elsewhere)
+	if got := b.patches(res.Deliveries[0])[0].ToTime; got != due {
+		t.Errorf("it leaves with the time %d, want %d", got, due)
 	}
 }

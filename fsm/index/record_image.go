@@ -87,10 +87,7 @@ func ReadRecord(r *image.Reader) (rec Record, patch fsm.Ref) {
 
 // CanTransfer reports whether the record can be that of a message in a transfer queue.
 func (r *Record) CanTransfer() bool {
-	if r.flags&^delayed != 0 || r.deadLetterExpiry != 0 || r.expires != 0 {
-		return false
-	}
-	return r.state == fsm.Ready || r.state == fsm.Forwarding || r.state == fsm.Scheduled && r.IsDelayed()
+	return r.flags == 0 && r.deadLetterExpiry == 0 && r.expires == 0 && (r.state == fsm.Ready || r.state == fsm.Forwarding)
 }
 
 // CanBeOfTopic reports whether the record can be that of a message of a topic that has not become copies yet, or whose

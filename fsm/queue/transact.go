@@ -77,11 +77,10 @@ func (q *transactions) addTransfer(p *transactionTransfer) {
 	plain := fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name)}})
 	for i := range p.messages {
 		x.last++
-		rec, patches := index.Enqueued(q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload), q.times.Wall, 0), plain
-		if reserved, at := p.messages[i].reserved, p.messages[i].at; reserved != 0 {
-			patches = fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name), ToNumber: reserved, ToTime: at}})
-		} else if at > q.times.Wall {
-			rec.Delay(at) // it keeps its number when it is due
+		m, patches := &p.messages[i], plain
+		rec := index.Enqueued(q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, m.payload), q.times.Wall, 0)
+		if m.reserved != 0 || m.at > q.times.Wall { // it is scheduled at the destination
+			patches = fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name), ToNumber: m.reserved, ToTime: m.at}})
 		}
 		at := sub.ix.Insert(x.last, rec, session)
 		q.storePatches(sub, at, patches)

@@ -228,7 +228,7 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	if detects {
 		x.window.remember(&key, q.times.Wall)
 	}
-	if m.reserved != 0 {
+	if m.reserved != 0 || m.at > q.times.Wall {
 		m.reserved = x.usableNumber(m.reserved)
 		q.storeOrPublish(x, m)
 		return fsm.OK
