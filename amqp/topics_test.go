@@ -106,8 +106,8 @@ func TestSDKDeadLettersOfASubscription(t *testing.T) {
 	r := s.at("sub", nil)
 	s.must(r.DeadLetterMessage(s.ctx, s.receive(r, 1)[0], &azservicebus.DeadLetterOptions{Reason: ptr("why")}))
 	m := s.receive(s.at("sub", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}), 1)[0]
-	if *m.DeadLetterReason != "why" || *m.DeadLetterSource != "Orders/Subscriptions/sub" {
-		t.Errorf("reason %v source %v", *m.DeadLetterReason, *m.DeadLetterSource)
+	if *m.DeadLetterReason != "why" || m.DeadLetterSource != nil {
+		t.Errorf("reason %v source %v, want why and none: it was not forwarded", *m.DeadLetterReason, m.DeadLetterSource)
 	}
 	peeked, err := s.at("sub", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueTransfer}).PeekMessages(s.ctx, 1, nil)
 	if err != nil || len(peeked) != 0 {
@@ -236,7 +236,7 @@ func TestForwardedThroughATopic(t *testing.T) {
 	back, err := s.client.NewReceiverForQueue("back", nil)
 	s.must(err)
 	m := s.receive(back, 1)[0]
-	if m.MessageID != "two" || *m.EnqueuedSequenceNumber != 2 || m.DeadLetterSource == nil || *m.DeadLetterSource != "Orders/Subscriptions/sub" ||
+	if m.MessageID != "two" || *m.EnqueuedSequenceNumber != 2 || m.DeadLetterSource == nil || *m.DeadLetterSource != "orders/subscriptions/sub" ||
 		*m.DeadLetterReason != "why" || m.ApplicationProperties["RuleName"] != "mark" {
 		t.Errorf("%+v", m)
 	}

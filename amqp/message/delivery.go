@@ -290,7 +290,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
 	pairs = 2
-	if n := enqueueSequenceNumber(d, changed); n != d.Lock.Sequence {
+	if n := enqueueSequenceNumber(d, changed); n != 0 {
 		dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
 		dst = wire.AppendLong(dst, int64(n))
 		pairs++
@@ -310,13 +310,9 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 		dst = wire.AppendMillis(dst, lockedUntil(d))
 		pairs++
 	}
-	source := changed.source
-	if place.Sub != fsm.MainQueue {
-		source = place.Name // the entity where it was last dead-lettered
-	}
-	if source != "" {
+	if changed.source != "" {
 		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
-		dst = wire.AppendString(dst, source)
+		dst = wire.AppendString(dst, changed.shownSource())
 		pairs++
 	}
 	return dst, pairs
@@ -347,15 +343,12 @@ func (v *payloadView) messageState(d *fsm.Delivery) int32 {
 }
 
 // enqueueSequenceNumber returns the sequence number that the message got where it was sent: at the queue or
-// topic that forwarded it first, otherwise at the topic of the subscription, otherwise here.
+// topic that forwarded it first, otherwise at the topic of the subscription. 0 for a message that was sent to this queue.
 func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
-	switch {
-	case changed.enqueued != 0:
+	if changed.enqueued != 0 {
 		return changed.enqueued
-	case d.Topic != 0:
-		return d.Topic
 	}
-	return d.Lock.Sequence
+	return d.Topic
 }
 
 // isReasonKey reports whether an application property is one of the two of a dead letter, which clients read as

@@ -3,6 +3,7 @@ package message
 import (
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -18,9 +19,13 @@ import (
 type changes struct {
 	sections bool               // properties or application-properties were changed
 	enqueued fsm.SequenceNumber // number where it was first sent; 0: not known
-	source   string             // entity from whose dead-letter queue it was forwarded
+	source   string             // entity from whose dead-letter queue it was forwarded last, as stored; see shownSource
 	life     fsm.Millis         // time to live that an action has set; 0 if none has
 }
+
+// shownSource returns the entity from whose dead-letter queue the message was forwarded as clients and rules see it: in lower
+// case.
+func (c changes) shownSource() string { return strings.ToLower(c.source) }
 
 // patch applies the patches of a message to the sections of the view, in the order of their creation: later
 // patches override earlier ones, and all override the values of the sender. bare does not change.

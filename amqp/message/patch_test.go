@@ -156,16 +156,18 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 		patches []fsm.Patch
 		topic   fsm.SequenceNumber
 		place   func(*fsm.EntityRef)
-		number  any // nil: the own one
+		number  any // nil: none is shown
 		source  any
 	}{
 		"own":               {nil, 0, main, nil, nil},
 		"of the topic":      {nil, 4, main, int64(4), nil},
+		"of the same":       {nil, 9, main, int64(9), nil},
 		"forwarded":         {[]fsm.Patch{{Enqueued: 2}}, 4, main, int64(2), nil},
-		"twice":             {[]fsm.Patch{{Enqueued: 2, Source: "a"}, {Source: "b"}, {Properties: encodePatch(t, wire.Map{{Key: "a", Value: "b"}})}}, 0, main, int64(2), "b"},
-		"dead":              {nil, 0, dead, nil, "Orders"},
-		"dead again":        {[]fsm.Patch{{Enqueued: 2, Source: "a"}}, 0, dead, int64(2), "Orders"},
-		"cannot be brought": {[]fsm.Patch{{DeadLetter: true, Reason: "r"}}, 7, stranded, int64(7), "Orders"},
+		"same number":       {[]fsm.Patch{{Enqueued: 9}}, 0, main, int64(9), nil},
+		"twice":             {[]fsm.Patch{{Enqueued: 2, Source: "A"}, {Source: "Topic/Subscriptions/B"}, {Properties: encodePatch(t, wire.Map{{Key: "a", Value: "b"}})}}, 0, main, int64(2), "topic/subscriptions/b"},
+		"dead":              {nil, 0, dead, nil, nil},
+		"dead again":        {[]fsm.Patch{{Enqueued: 2, Source: "A"}}, 0, dead, int64(2), "a"},
+		"cannot be brought": {[]fsm.Patch{{DeadLetter: true, Reason: "r"}}, 7, stranded, int64(7), nil},
 	} {
 		got := sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Topic: c.topic, Patches: fsm.AppendPatches(nil, c.patches)}, c.place)
 		at := func(key wire.Symbol) any {

@@ -93,7 +93,7 @@ func (r *RuleReader) ReadDelivery(d *fsm.Delivery) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read message: %w", err)
 	}
-	return r.encode(&v, changed.source)
+	return r.encode(&v, changed.shownSource())
 }
 
 // ReadAll sets the Properties of all messages that are sent together.
@@ -263,7 +263,7 @@ func Reread(payload, patches []byte) (fsm.Message, error) {
 	if err := p.readStoredProperties(v.properties); err != nil {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}
-	properties, err := new(RuleReader).encode(&v, changed.source)
+	properties, err := new(RuleReader).encode(&v, changed.shownSource())
 	if err != nil {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}

@@ -208,7 +208,7 @@ func TestRereadAppliesPatches(t *testing.T) {
 			{Property: filter.Property{Scope: filter.User, Name: "A"}, Value: filter.Int(5)},
 		}},
 		{Enqueued: 3, Source: "old"},
-		{Source: "queue"},
+		{Source: "Queue"},
 		{DeadLetter: true, Reason: "why"},
 	})
 	got, err := Reread(m.Payload, patches)

@@ -128,7 +128,7 @@ func forwardDeadLetters(s suite) {
 	if dead.MessageID != "m2" || *dead.SequenceNumber != 1 || dead.EnqueuedSequenceNumber == nil || *dead.EnqueuedSequenceNumber != 2 {
 		s.Errorf("%s came with number %d, first enqueued under %v", dead.MessageID, *dead.SequenceNumber, dead.EnqueuedSequenceNumber)
 	}
-	if dead.DeadLetterSource == nil || *dead.DeadLetterSource != s.queue {
+	if dead.DeadLetterSource == nil || *dead.DeadLetterSource != strings.ToLower(s.queue) {
 		s.Errorf("its source is %v, want %s", dead.DeadLetterSource, s.queue)
 	}
 	if dead.DeadLetterReason == nil || *dead.DeadLetterReason != "why" || dead.DeadLetterErrorDescription == nil || *dead.DeadLetterErrorDescription != "because" ||
@@ -158,7 +158,7 @@ func forwardDeadLettersOfSubscription(s suite) {
 	topic.sendWith(short, "short")
 	for i, want := range []string{"FilterEvaluationException", "TTLExpiredException"} {
 		m := s.receiveOne(s.receiver(i + 2))
-		if m.DeadLetterReason == nil || *m.DeadLetterReason != want || m.DeadLetterSource == nil || *m.DeadLetterSource != from.queue {
+		if m.DeadLetterReason == nil || *m.DeadLetterReason != want || m.DeadLetterSource == nil || *m.DeadLetterSource != strings.ToLower(from.queue) {
 			s.Errorf("%s came with reason %v, want %s, and source %v", m.MessageID, m.DeadLetterReason, want, m.DeadLetterSource)
 		}
 		if m.ExpiresAt != nil && m.ExpiresAt.Before(time.Now().Add(-time.Second)) {

@@ -37,7 +37,10 @@ func peek(i command.Invocation, o *peekOptions) error {
 		return err
 	}
 	defer d.Close()
-	address := o.address(queue)
+	address, deadLettersOf := o.address(queue), ""
+	if o.deadLetters || o.transfer {
+		deadLettersOf = queue
+	}
 	node, err := d.OpenManagement(ctx, address, o.session)
 	if err != nil {
 		return fmt.Errorf("peek at %s: %w", queue, gateway.PlainError(err))
@@ -62,7 +65,7 @@ func peek(i command.Invocation, o *peekOptions) error {
 				return fmt.Errorf("peek at %s: the member returned messages that it had returned before", queue)
 			}
 			from = shown.Sequence + 1
-			wanted, err := matchesWhere(o.where, m, shown)
+			wanted, err := matchesWhere(o.where, m, shown, deadLettersOf)
 			if err != nil {
 				return err
 			}

@@ -145,7 +145,7 @@ func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *Shown
 	if !r.options.matches(shown, r.now) {
 		return nil
 	}
-	if wanted, err := matchesWhere(r.options.where, m, shown); err != nil || !wanted {
+	if wanted, err := matchesWhere(r.options.where, m, shown, r.queue); err != nil || !wanted {
 		return err
 	}
 	r.matched++

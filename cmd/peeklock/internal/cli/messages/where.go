@@ -39,12 +39,12 @@ func (whereFlag) Type() string { return "expression" }
 
 // matchesWhere reports whether a message matches; without an expression every message does. An expression that
 // fails for one message, for example because it divides by zero, fails the command: leaving the message out would
-// hide the error.
-func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, error) {
+// hide the error. deadLettersOf is the entity whose dead-letter queue has the message, "" for none.
+func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage, deadLettersOf string) (bool, error) {
 	if where == nil {
 		return true, nil
 	}
-	truth, err := where.Match(NewPeeked(m, s))
+	truth, err := where.Match(Peeked{m, s, strings.ToLower(deadLettersOf)})
 	if err != nil {
 		return false, fmt.Errorf("--where for message %d: %w", s.Sequence, err)
 	}
@@ -52,12 +52,14 @@ func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, e
 }
 
 // NewPeeked combines a message and its printed form into a message that filters evaluate.
-func NewPeeked(m *amqp.Message, s *ShownMessage) Peeked { return Peeked{m, s} }
+func NewPeeked(m *amqp.Message, s *ShownMessage) Peeked { return Peeked{m, s, ""} }
 
 // Peeked is a peeked message in the form that filters evaluate.
 type Peeked struct {
 	m     *amqp.Message
 	shown *ShownMessage
+	// deadLettersOf is the entity whose dead-letter queue has the message, in lower case; "" for none.
+	deadLettersOf string
 }
 
 // System returns a property of Service Bus if a peeked message has it.
@@ -77,11 +79,14 @@ func (p Peeked) System(name string) filter.Value {
 		if first, ok := p.m.Annotations["x-opt-enqueue-sequence-number"]; ok {
 			return valueOf(first)
 		}
-		return filter.Int(p.shown.Sequence) // the annotation is there where it differs
+		return filter.Int(p.shown.Sequence) // it was sent to this queue
 	case filter.PartitionKey:
 		return valueOf(p.m.Annotations["x-opt-partition-key"])
 	case filter.DeadLetterSource:
-		return valueOf(p.m.Annotations["x-opt-deadletter-source"])
+		if source, ok := p.m.Annotations["x-opt-deadletter-source"]; ok || p.deadLettersOf == "" {
+			return valueOf(source)
+		}
+		return filter.Text(p.deadLettersOf)
 	case filter.DeadLetterReason, filter.DeadLetterErrorDescription:
 		v, _ := p.User(filter.Fold(name))
 		return v

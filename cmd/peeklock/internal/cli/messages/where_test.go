@@ -58,11 +58,21 @@ func TestWhereSelectsMessages(t *testing.T) {
 			t.Errorf("%s: %v", expression, err)
 			continue
 		}
-		if got, err := matchesWhere(where, m, NewShownMessage(m)); got != want || err != nil {
+		if got, err := matchesWhere(where, m, NewShownMessage(m), "Own"); got != want || err != nil {
 			t.Errorf("%s: got %t, %v", expression, got, err)
 		}
 	}
-	if got, err := matchesWhere(nil, &amqp.Message{}, &ShownMessage{}); !got || err != nil {
+	var source *filter.Expr
+	if err := (whereFlag{&source}).Set("sys.DeadLetterSource = 'own'"); err != nil {
+		t.Fatal(err)
+	}
+	for deadLettersOf, want := range map[string]bool{"Own": true, "": false} {
+		own := &amqp.Message{}
+		if got, err := matchesWhere(source, own, NewShownMessage(own), deadLettersOf); got != want || err != nil {
+			t.Errorf("own dead letter of %q matches its source: %v (%v), want %v", deadLettersOf, got, err, want)
+		}
+	}
+	if got, err := matchesWhere(nil, &amqp.Message{}, &ShownMessage{}, ""); !got || err != nil {
 		t.Errorf("no expression: %t, %v", got, err)
 	}
 }
@@ -78,7 +88,7 @@ func TestErrorsOfWhereEndTheCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &amqp.Message{Annotations: amqp.Annotations{noteSequence: int64(42)}}
-		if _, err := matchesWhere(where, m, NewShownMessage(m)); err == nil || !strings.Contains(err.Error(), "message 42") {
+		if _, err := matchesWhere(where, m, NewShownMessage(m), "Own"); err == nil || !strings.Contains(err.Error(), "message 42") {
 			t.Errorf("%s: got %v", expression, err)
 		}
 	}
@@ -92,7 +102,7 @@ func TestFirstNumberIsTheOwnOneWithoutAnnotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &amqp.Message{Annotations: amqp.Annotations{noteSequence: int64(42)}}
-	if got, err := matchesWhere(where, m, NewShownMessage(m)); !got || err != nil {
+	if got, err := matchesWhere(where, m, NewShownMessage(m), "Own"); !got || err != nil {
 		t.Errorf("got %t, %v", got, err)
 	}
 }
