@@ -71,7 +71,7 @@ type Broker interface {
 	Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
 
 	// Schedule stores messages, of which some or all have an EnqueueAt, all or none. done receives one number
-	// per message, in order, 0 for a duplicate that was dropped; CancelScheduled takes these numbers. As with
+	// per message, in order, for a scheduled duplicate that was dropped one that no message has; CancelScheduled takes these numbers. As with
 	// Send, the caller passes ownership of the messages.
 	Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber))
 

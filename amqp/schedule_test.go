@@ -373,8 +373,16 @@ func TestSDKDuplicatesAreDropped(t *testing.T) {
 	at := time.Now().Add(time.Hour)
 	sequences, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{MessageID: &id}, {Body: []byte("new")}}, at, nil)
 	p.must(err)
-	if len(sequences) != 2 || sequences[0] != 0 || sequences[1] != 3 {
-		t.Errorf("numbers %v: a duplicate has none", sequences)
+	if want := []int64{3, 4}; !slices.Equal(sequences, want) {
+		t.Errorf("numbers %v, want %v: a duplicate has one that no message has", sequences, want)
+	}
+	again, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{MessageID: &id}, {MessageID: &id}}, at, nil)
+	p.must(err)
+	if want := []int64{5, 6}; !slices.Equal(again, want) {
+		t.Errorf("numbers of duplicates alone %v, want %v", again, want)
+	}
+	if err := p.sender.CancelScheduledMessages(p.ctx, again[:1], nil); err == nil {
+		t.Error("the number of a duplicate was cancelled, want a refusal: no message has it")
 	}
 	if c := h.counts("orders"); c.Active != 2 || c.Scheduled != 1 {
 		t.Errorf("counts %+v: duplicates are accepted and dropped", c)
@@ -508,6 +516,28 @@ func TestSessionsUpdatedAfterATimeOfDotNet(t *testing.T) {
 		})
 		if status != c.want {
 			t.Errorf("%s: status %v, want %d", c.descriptor, status, c.want)
+		}
+	}
+}
+
+// TestSessionsUpdatedAfterAFarFuture checks that the largest time that clients have means no time: all sessions with messages are
+// listed.
+func TestSessionsUpdatedAfterAFarFuture(t *testing.T) {
+	t.Parallel()
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+	h.do(fsm.SendMessages{Entity: h.names["orders"].ID, Messages: []fsm.Message{{Session: "s", HasSession: true}}})
+	p := managementPeer(t, h, 7)
+	for id, c := range []struct {
+		millis int64
+		want   int32
+	}{{253402300799998, 204}, {253402300799999, 200}, {253402300800000, 200}} {
+		status, _, _ := p.manage(uint32(id), management.ListSessionsOperation, wire.Map{
+			{Key: "last-updated-time", Value: time.UnixMilli(c.millis)},
+			{Key: "skip", Value: int32(0)},
+			{Key: "top", Value: int32(10)},
+		})
+		if status != c.want {
+			t.Errorf("%d: status %v, want %d", c.millis, status, c.want)
 		}
 	}
 }

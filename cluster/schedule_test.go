@@ -27,7 +27,7 @@ func scheduleAndCancelOverALeaderChange(t *testing.T) {
 	numbers := scheduleMessages(t, one, at,
 		fsm.Message{ID: "a", Payload: []byte("a"), EnqueueAt: due}, fsm.Message{ID: "b", Payload: []byte("b"), EnqueueAt: due},
 		fsm.Message{ID: "a", Payload: []byte("again"), EnqueueAt: due}, fsm.Message{ID: "c", Payload: []byte("c"), EnqueueAt: due + 1})
-	if diff := cmp.Diff([]fsm.SequenceNumber{1, 2, 0, 3}, numbers); diff != "" {
+	if diff := cmp.Diff([]fsm.SequenceNumber{1, 2, 3, 4}, numbers); diff != "" {
 		t.Fatal(diff)
 	}
 	if code := cancelScheduled(two, at, 2); code != fsm.OK {
@@ -52,10 +52,10 @@ func scheduleAndCancelOverALeaderChange(t *testing.T) {
 
 	c.kill(leader)
 	c.pass(clock, time.Hour)
-	if diff := cmp.Diff([]string{"a#4", "c#5"}, receive(t, one, at)); diff != "" {
+	if diff := cmp.Diff([]string{"a#5", "c#6"}, receive(t, one, at)); diff != "" {
 		t.Error(diff)
 	}
-	if code := cancelScheduled(two, at, 3); code != fsm.MessageNotFound {
+	if code := cancelScheduled(two, at, 4); code != fsm.MessageNotFound {
 		t.Errorf("cancel what was enqueued: %v", code)
 	}
 	if counts := countMessages(t, two, at); counts != (fsm.Counts{}) {

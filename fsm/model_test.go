@@ -376,7 +376,12 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 	for _, x := range c.Messages {
 		if at, known := q.ids[x.ID]; q.settings.RequiresDuplicateDetection && x.ID != "" {
 			if known && at.After(q.settings.DuplicateWindow) > m.now {
-				numbers, twice = append(numbers, 0), true
+				n := fsm.SequenceNumber(0)
+				if x.EnqueueAt != 0 {
+					q.last++
+					n = q.last
+				}
+				numbers, twice = append(numbers, n), true
 				continue
 			}
 			q.ids[x.ID] = m.now

@@ -20,7 +20,7 @@ type Result struct {
 	Version    uint64         // catalog: of the entity's settings
 	Count      uint64         // PurgeMessages, RedriveMessages
 	// Sequences has one number per message of a SendMessages with duplicates, or of a Transact: 0
-	// for a duplicate.
+	// for a duplicate, see SendMessages.
 	Sequences []SequenceNumber
 	Serial    uint64 // ForwardMessages; TransferMessages: of the batch accepted last, if this one is Stale; FenceIdle: the round
 	// Epoch is that of a ForwardMessages. It is not encoded: the leader that proposes the command

@@ -11,8 +11,8 @@ const MessageBytesMin = 6
 // remembered is accepted and not stored.
 //
 // Result: Sequence is the number of the first message stored, the others follow without gaps; 0 if
-// all were duplicates. Sequences has one number per message, 0 for a duplicate; it is set only if
-// there is a duplicate. Refused with EntityDisabled, MessageTooLarge, or
+// all were duplicates. Sequences has one number per message, for a duplicate 0, or one that no message
+// gets if it has an EnqueueAt; it is set only if there is a duplicate. Refused with EntityDisabled, MessageTooLarge, or
 // QuotaExceeded when the queue would hold more than MaxBytes or remember more ids than it can.
 type SendMessages struct {
 	Entity   EntityID

@@ -45,7 +45,7 @@ func (t Target) Kinds() []fsm.EntityKind {
 }
 
 // ParsePath parses a decoded path. Names of topics and rules may contain slashes, those of subscriptions not. The path
-// of a list may end with a slash. Callers check the names, whose kind they know. Errors wrap fsm.EntityNotFound or
+// of a list, an entity or a rule may end with a slash. Callers check the names, whose kind they know. Errors wrap fsm.EntityNotFound or
 // fsm.InvalidArgument.
 func ParsePath(p string) (Target, error) {
 	nothing := fmt.Errorf("%w: nothing is at %.400s", fsm.EntityNotFound, p)
@@ -79,7 +79,7 @@ func ParsePath(p string) (Target, error) {
 	case ends(i + 3):
 		t.Resource = RulesResource
 	default:
-		t.Resource, t.Rule = RuleResource, strings.Join(parts[i+3:], "/")
+		t.Resource, t.Rule = RuleResource, strings.TrimSuffix(strings.Join(parts[i+3:], "/"), "/")
 	}
 	return t, entity.CheckPathName(t.Name)
 }

@@ -16,7 +16,7 @@ import (
 const (
 	sessionsAtOnce   = 1000             // sessions of one answer
 	sessionWithin    = 60 * time.Second // one operation on a session
-	farFutureMillis  = 253402300800000  // the year 10000: a later moment means "whenever"
+	farFutureMillis  = 253402300799999  // the last millisecond of the year 9999, the largest time of .NET; from there on it means "whenever"
 	sessionBytesMax  = 1 << 20          // names of sessions in one answer
 	bytesPerNameMost = 4 * message.NameCharactersMax
 )

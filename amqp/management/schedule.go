@@ -12,8 +12,8 @@ import (
 )
 
 // scheduleMessage stores messages that become active at the time in their annotations; a time in the past
-// means now. The answer is an array of long, one number per message, in order; 0 represents a duplicate, which
-// was not stored.
+// means now. The answer is an array of long, one number per message, in order. A duplicate, which was not stored, has a
+// number that no message has.
 func (m *Manager) scheduleMessage(ctx context.Context, r *Request, body wire.Map) {
 	messages, resp, ok := m.scheduledMessages(r, body)
 	if !ok {

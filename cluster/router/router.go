@@ -89,7 +89,7 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 }
 
 // Schedule stores messages, all or none, of which some or all have an EnqueueAt. done gets one
-// sequence number per message, in order, for CancelScheduled; 0 for a duplicate that was dropped. As
+// sequence number per message, in order, for CancelScheduled; for a duplicate that was dropped 0, or a number that no message has. As
 // with Send, the caller must not change the messages afterwards.
 func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	n := len(messages)

@@ -28,15 +28,19 @@ func (q *sending) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
 					res.Sequences[j] = first + fsm.SequenceNumber(j)
 				}
 			}
+			if messages[i].at != 0 { // clients cancel by the number, and expect one that is not 0
+				x.last++
+				res.Sequences[i] = x.last
+			}
 			continue
 		}
 		n := q.storeOrPublish(x, &messages[i])
+		if res.Sequence == 0 {
+			res.Sequence = n
+		}
 		if res.Sequences != nil {
 			res.Sequences[i] = n
 		}
-	}
-	if x.last >= first {
-		res.Sequence = first
 	}
 	q.finishStore(x, len(messages))
 	return res
