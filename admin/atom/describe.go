@@ -166,3 +166,31 @@ func (x *Document) countDetails(c fsm.Counts) {
 func messageCount(c fsm.Counts) uint64 {
 	return c.Active + c.Deferred + c.Scheduled + c.DeadLetter + c.Transfer + c.TransferDeadLetter
 }
+
+// KeepShown removes from the settings of a request what is put back as it was shown and may be stored otherwise: the size of
+// a partitioned entity, of which any other value is that of one partition, the size of messages in KiB, and the
+// AutoDeleteOnIdle of a subscription that forwards.
+func (o Origin) KeepShown(kind fsm.EntityKind, asked *entity.Settings, stored *fsm.EntitySettings) {
+	if idle := asked.AutoDeleteOnIdle; idle != nil && *idle == entity.Duration(entity.Forever) && isKeptByForwarding(kind, stored) {
+		asked.AutoDeleteOnIdle = nil
+	}
+	if size := asked.MaxMessageBytes; size != nil && *size/1024 == stored.MaxMessageBytes/1024 {
+		asked.MaxMessageBytes = nil
+	}
+	if size := asked.MaxSizeInMegabytes; size != nil && uint64(*size) == o.megabytesShown(stored) {
+		asked.MaxSizeInMegabytes = nil
+	}
+}
+
+// HasMessageSize reports whether the version of the API that the client names has MaxMessageSizeInKilobytes.
+func (o Origin) HasMessageSize() bool { return !o.isBefore(firstVersion("MaxMessageSizeInKilobytes")) }
+
+// EntityDocument is an entry with the description of an entity.
+func EntityDocument(o Origin, e fsm.Entity, c fsm.Counts) *Document {
+	x := newDocument(o)
+	x.entity(e, c, true)
+	return x
+}
+
+// AddEntity adds an entry to a feed.
+func (x *Document) AddEntity(e fsm.Entity, c fsm.Counts) { x.entity(e, c, false) }

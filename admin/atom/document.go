@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -71,21 +70,6 @@ func (o Origin) megabytesShown(s *fsm.EntitySettings) uint64 {
 	return megabytes
 }
 
-// KeepShown removes from the settings of a request what is put back as it was shown and may be stored otherwise: the size of
-// a partitioned entity, of which any other value is that of one partition, the size of messages in KiB, and the
-// AutoDeleteOnIdle of a subscription that forwards.
-func (o Origin) KeepShown(kind fsm.EntityKind, asked *entity.Settings, stored *fsm.EntitySettings) {
-	if idle := asked.AutoDeleteOnIdle; idle != nil && *idle == entity.Duration(entity.Forever) && isKeptByForwarding(kind, stored) {
-		asked.AutoDeleteOnIdle = nil
-	}
-	if size := asked.MaxMessageBytes; size != nil && *size/1024 == stored.MaxMessageBytes/1024 {
-		asked.MaxMessageBytes = nil
-	}
-	if size := asked.MaxSizeInMegabytes; size != nil && uint64(*size) == o.megabytesShown(stored) {
-		asked.MaxSizeInMegabytes = nil
-	}
-}
-
 // namespace is the name of the namespace in documents: the first label of the host.
 func (o Origin) namespace() string {
 	host := o.Host
@@ -98,9 +82,6 @@ func (o Origin) namespace() string {
 	name, _, _ := strings.Cut(host, ".")
 	return name
 }
-
-// HasMessageSize reports whether the version of the API that the client names has MaxMessageSizeInKilobytes.
-func (o Origin) HasMessageSize() bool { return !o.isBefore(firstVersion("MaxMessageSizeInKilobytes")) }
 
 // isBefore reports whether the client asks for an older version of the API than the given one. Versions are dates; ""
 // stands for the default one.
@@ -122,20 +103,6 @@ type Document struct {
 func newDocument(o Origin) *Document {
 	x := &Document{origin: o}
 	x.WriteString(`<?xml version="1.0" encoding="utf-8"?>`)
-	return x
-}
-
-// EntityDocument is an entry with the description of an entity.
-func EntityDocument(o Origin, e fsm.Entity, c fsm.Counts) *Document {
-	x := newDocument(o)
-	x.entity(e, c, true)
-	return x
-}
-
-// RuleDocument is an entry with the description of a rule.
-func RuleDocument(o Origin, subscription fsm.Entity, rule *fsm.Rule) *Document {
-	x := newDocument(o)
-	x.rule(subscription, rule, true)
 	return x
 }
 
@@ -218,14 +185,6 @@ func NewFeed(o Origin, path, title string, page Page, more bool) *Document {
 		x.leaf("link", "", "rel", "next", "href", o.link(path, &Page{Skip: page.Skip + page.Top, Top: page.Top, Filter: page.Filter}))
 	}
 	return x
-}
-
-// AddEntity adds an entry to a feed.
-func (x *Document) AddEntity(e fsm.Entity, c fsm.Counts) { x.entity(e, c, false) }
-
-// AddRule adds an entry to a feed.
-func (x *Document) AddRule(subscription fsm.Entity, rule *fsm.Rule) {
-	x.rule(subscription, rule, false)
 }
 
 // Close ends a feed.

@@ -230,3 +230,15 @@ func codeOf(err error) fsm.Code {
 	}
 	return fsm.InvalidArgument
 }
+
+// RuleDocument is an entry with the description of a rule.
+func RuleDocument(o Origin, subscription fsm.Entity, rule *fsm.Rule) *Document {
+	x := newDocument(o)
+	x.rule(subscription, rule, true)
+	return x
+}
+
+// AddRule adds an entry to a feed.
+func (x *Document) AddRule(subscription fsm.Entity, rule *fsm.Rule) {
+	x.rule(subscription, rule, false)
+}
