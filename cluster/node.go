@@ -78,6 +78,8 @@ type Node struct {
 	changed        notify.Broadcast                // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                   // buffer of one: the catalog has applied something
 
+	seen    *datadir.Seen
+	twin    twin
 	removal removal
 	served  peerServer
 
@@ -143,6 +145,10 @@ func (n *Node) healthState() health.State {
 // Removed returns a channel that is closed when this member learns that it was removed from its cluster. The
 // process should then call Close and exit. From then on Ready returns datadir.ErrRemoved.
 func (n *Node) Removed() <-chan struct{} { return n.removal.done }
+
+// Copied returns a channel that is closed when this member learns that another process has its identity, or a later one
+// had it. The process should then call Close and exit. From then on Ready returns datadir.ErrCopied.
+func (n *Node) Copied() <-chan struct{} { return n.twin.found }
 
 // FormatLevel is the level of the cluster: formats and commands up to it may be written, because every member
 // can read them (see fsm.FormatLevel). It only rises, and may rise a moment before this member learns it. At

@@ -77,6 +77,14 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		return nil, errors.Join(fmt.Errorf("open member: %w", err), n.dataDir.Close())
 	}
 	n.self = n.dataDir.Identity().Member
+	n.twin = twin{node: n, found: make(chan struct{})}
+	_, err = n.dataDir.BeginStart()
+	if err == nil {
+		n.seen, err = n.dataDir.OpenSeen()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open member: %w", err), n.dataDir.Close())
+	}
 	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
 	n.config.Logger = n.log
 	lifetime, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,7 +143,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log}
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS,
-		Cluster: n.clusterID, Address: n.address, Raft: n.replicas.Accept,
+		Cluster: n.clusterID, Address: n.address, Start: n.dataDir.Identity().Start, Observe: n.seen.Observe, Copied: n.twin.stopMember, Raft: n.replicas.Accept,
 		Forward: func(from fsm.MemberID, conn net.Conn) { n.served.serve(ctx, transport{n}, n.log, from, conn) },
 		Backup:  n.backups.Serve, Logger: n.log,
 	})
@@ -287,7 +295,7 @@ func (n *Node) gossipConfig() *gossip.Config {
 		Label: c.Cluster, Addr: c.GossipAddr, Advertise: c.GossipAdvertise, Transport: c.GossipTransport, Join: c.Join, Keys: c.GossipKeys,
 		ProbeInterval: c.Timing.GossipProbe, GossipInterval: c.Timing.GossipInterval,
 		RejoinInterval: c.Timing.Rejoin, TCPTimeout: c.Timing.Dial,
-		OnLost: n.onMemberLost, Logger: c.Logger,
+		OnLost: n.onMemberLost, OnTwin: n.twin.appeared, Logger: c.Logger,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -72,6 +73,10 @@ type Identity struct {
 	Log Log `json:"log,omitempty"`
 	// CatalogReplica is the number of this member's replica of the catalog, 0 for the first.
 	CatalogReplica uint32 `json:"catalog_replica,omitempty"`
+	// Start is the newest start of the member.
+	Start starts.Start `json:"start"`
+	// Copied says that another process has used this identity.
+	Copied bool `json:"copied,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`
 }
@@ -112,7 +117,8 @@ type Replica struct {
 }
 
 // Open reads the folder at path, or makes it with a new identity, and locks it against a second
-// process. Nil files are those of the operating system. Errors wrap ErrRemoved for the folder of a removed member.
+// process. Nil files are those of the operating system. Errors wrap ErrRemoved for the folder of a removed member, and ErrCopied
+// for one whose identity another process has.
 func Open(files disk.FS, path string) (*Dir, error) {
 	d, err := lockDir(files, path)
 	if err != nil {
@@ -231,6 +237,9 @@ func (d *Dir) load() error {
 	if d.identity.Removed {
 		return ErrRemoved
 	}
+	if d.identity.Copied {
+		return ErrCopied
+	}
 	if !gossip.ValidMemberID(d.identity.Member) {
 		return fmt.Errorf("read identity %s: member %q is not an id", path, d.identity.Member)
 	}
@@ -265,18 +274,23 @@ func (d *Dir) save(identity Identity) error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
-	path := filepath.Join(d.path, identityFile)
-	if err := disk.WriteFile(d.files, path+".new", append(data, '\n'), identityMode); err != nil {
-		return fmt.Errorf("write identity: %w", err)
-	}
-	if err := d.files.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("write identity: %w", err)
-	}
-	if err := d.files.SyncFolder(d.path); err != nil {
+	if err := d.replaceFile(identityFile, append(data, '\n')); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	d.identity = identity
 	return nil
+}
+
+// replaceFile replaces a file of the folder, so that a crash leaves the old one or the new one.
+func (d *Dir) replaceFile(name string, content []byte) error {
+	path := filepath.Join(d.path, name)
+	if err := disk.WriteFile(d.files, path+".new", content, identityMode); err != nil {
+		return err
+	}
+	if err := d.files.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return d.files.SyncFolder(d.path)
 }
 
 // UseLog records the log of a new folder, before anything of it is written. It returns an error that wraps ErrOtherLog if the folder

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
@@ -14,10 +15,10 @@ import (
 // TestIdentityFileKeepsItsFormat: the identity of a member stays readable, and is written as it was.
 func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	t.Parallel()
-	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: Identity{}}})
+	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: Identity{}}, {Name: "peers.json", Of: seenStarts{}}})
 
 	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	want := Identity{Format: identityFormat, Draft: fsm.FormatDraft, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3, Log: JournalLog}
+	want := Identity{Format: identityFormat, Draft: fsm.FormatDraft, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3, Log: JournalLog, Start: starts.Start{Count: 2, Nonce: 3, Before: [starts.Kept]uint64{4}}}
 	dir := t.TempDir()
 	d := &Dir{files: disk.OS{}, path: dir, identity: want}
 	if err := d.save(d.identity); err != nil {

@@ -66,6 +66,7 @@ type Membership struct {
 	changed  notify.Broadcast
 	refusals throttle.Log       // limits log lines about gossip that cannot be decrypted
 	onLost   func(fsm.MemberID) // Config.OnLost
+	onTwin   func(string)       // Config.OnTwin
 
 	mu              sync.Mutex
 	self            Metadata
@@ -104,6 +105,9 @@ type Config struct {
 	// OnLost is called when the process of a member has left or is considered dead, from memberlist's
 	// goroutines and with no lock held. It must not block.
 	OnLost func(fsm.MemberID)
+	// OnTwin is called, in a goroutine of its own, when another process with the identity of this member appears: one that runs on a
+	// copy of its data folder, or the one before this, whose end is not known yet. It gets the host:port of its peer port. It may be nil.
+	OnTwin func(address string)
 	Logger *slog.Logger
 }
 
@@ -113,6 +117,7 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 		log:     c.Logger,
 		join:    c.Join,
 		onLost:  c.OnLost,
+		onTwin:  c.OnTwin,
 		self:    self,
 		members: make(map[fsm.MemberID]*Member),
 		stop:    make(chan struct{}),
@@ -390,6 +395,10 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known := g.members[meta.Member]
+	if meta.Member == g.self.Member && meta.Incarnation != g.self.Incarnation && g.onTwin != nil {
+		twin := Member{Metadata: meta, address: node.Address()}
+		go g.onTwin(twin.PeerAddress())
+	}
 	if known != nil && known.nodeName != node.Name && known.Started > meta.Started {
 		if known.Alive {
 			g.log.Warn("found an earlier process of a member alive: check whether its data folder was copied", "peer", meta.Member)

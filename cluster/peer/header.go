@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 )
@@ -15,7 +16,7 @@ const (
 	clusterIDBytesMax = 64
 	replicaBytesMax   = 80 // the id of a member, a dot and a number
 	streamHeaderBytes = 9  // magic, version, draft in 2 bytes, and the length of the fields in 2 bytes
-	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax
+	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax + starts.Bytes
 	streamMagic       = "PLKP"
 	streamVersion     = 1
 	tlsHelloRecord    = 0x16 // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
@@ -32,7 +33,7 @@ const (
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 )
 
-// Reply is the one byte that answers a header.
+// Reply is the byte that answers a header. The start of the member follows [Accepted].
 type Reply byte
 
 // The replies.
@@ -48,6 +49,8 @@ const (
 	WantsPlain     Reply = 9  // a TLS stream to a member without TLS; never sent, because a TLS client could not read it
 	OtherReplica   Reply = 10 // the member has another replica of the partition now
 	OtherDraft     Reply = 11 // the member has another draft of the formats, see fsm.FormatDraft
+	OldStart       Reply = 12 // a later process of the member that dialled was seen
+	Twin           Reply = 13 // the member that dialled has the identity of the one that answers, and is another process
 )
 
 // String describes the reply.
@@ -75,6 +78,10 @@ func (r Reply) String() string {
 		return "the member has another replica of the partition now"
 	case OtherDraft:
 		return "the other member has another draft of the formats: before release 0.1.0, all members must run the same build"
+	case OldStart:
+		return "the member refuses this one: " + starts.ErrOld.Error()
+	case Twin:
+		return "another process has the same identity"
 	}
 	return fmt.Sprintf("reply %d", byte(r))
 }
@@ -90,8 +97,9 @@ type streamHeader struct {
 	Kind      Kind
 	Partition fsm.PartitionID // for raft and backup streams
 	To, From  fsm.MemberID
-	Cluster   string // cluster id, empty while none is known
-	Replica   string // for raft streams, else empty
+	Cluster   string       // cluster id, empty while none is known
+	Replica   string       // for raft streams, else empty
+	Start     starts.Start // of From
 }
 
 func (h *streamHeader) fields(x *fields.Codec) {
@@ -101,6 +109,7 @@ func (h *streamHeader) fields(x *fields.Codec) {
 	fields.Text(x, &h.From)
 	fields.Text(x, &h.Cluster)
 	fields.Text(x, &h.Replica)
+	h.Start.Fields(x)
 }
 
 // encode returns the header: magic, version, draft, the length of the fields, fields. The first four never change.

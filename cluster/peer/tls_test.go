@@ -192,7 +192,7 @@ func TestTLSCloseDoesNotWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw := conn.(abruptConn).NetConn()
+	raw := conn.(*memberStream).Conn.(abruptConn).NetConn()
 	_ = raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for err == nil { // fill the buffers of the connection
 		_, err = raw.Write(make([]byte, 64<<10))
@@ -215,7 +215,7 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 	server := newPort(t, "B", ours.TLSConfig(current), nil)
 	seen := make(chan *big.Int, 2)
 	server.config.Forward = func(_ fsm.MemberID, conn net.Conn) {
-		seen <- conn.(abruptConn).ConnectionState().PeerCertificates[0].SerialNumber
+		seen <- conn.(*memberStream).ConnectionState().PeerCertificates[0].SerialNumber
 		_, _ = io.Copy(conn, conn)
 	}
 	dialer := newPort(t, "A", ours.TLSConfig(current), server)
@@ -227,7 +227,7 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 		}
 		defer conn.Close()
 		want := current.Load().Leaf.SerialNumber
-		shown := conn.(abruptConn).ConnectionState()
+		shown := conn.(*memberStream).ConnectionState()
 		if got := <-seen; got.Cmp(want) != 0 || shown.PeerCertificates[0].SerialNumber.Cmp(want) != 0 || shown.DidResume {
 			t.Errorf("another certificate than %s was shown", want)
 		}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/cluster/throttle"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -40,6 +41,14 @@ type Config struct {
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
 
+	// Start is that of this process. Observe records a start of another member of the cluster; an error that wraps
+	// starts.ErrOld refuses its streams. It may be nil.
+	Start   starts.Start
+	Observe func(fsm.MemberID, starts.Start) error
+	// Copied is called when another member has seen a later process of this member, or another process of it has
+	// answered. It is called from the goroutine of the stream. It may be nil.
+	Copied func(error)
+
 	// Raft takes over a stream of another member for the named replica of a partition's group. With a nil connection it only
 	// answers whether it would: Accepted, NoReplica or OtherReplica. Without a name it then answers for any replica.
 	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) Reply
@@ -63,6 +72,8 @@ type Transport struct {
 	tls      *memberTLS   // nil: plain streams
 	refusals throttle.Log // limits log lines about untrusted peers
 	counts   counters
+
+	members memberStreams // what is open to and from each member
 
 	raftStreams    atomic.Int64 // that groups have taken over
 	raftStreamsMax int64
@@ -169,6 +180,11 @@ func (p *Transport) acceptStream(raw net.Conn) {
 		p.logRefused(raw.RemoteAddr().String(), err)
 		return
 	}
+	conn, ok := p.members.add(header.From, &header.Start, conn)
+	if !ok {
+		_ = raw.Close()
+		return
+	}
 	p.counts.accepted.Add(1)
 	if header.Kind == ForwardStream {
 		p.config.Forward(header.From, conn)
@@ -232,7 +248,7 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	default:
 		reply = p.checkHeader(&header)
 	}
-	if _, err := conn.Write([]byte{byte(reply)}); err != nil {
+	if _, err := conn.Write(p.encodeReply(reply)); err != nil {
 		return nil, header, err
 	}
 	if reply != Accepted {
@@ -269,6 +285,11 @@ func (p *Transport) checkHeader(header *streamHeader) Reply {
 	case header.Cluster != "" && ours != "" && header.Cluster != ours:
 		p.logForeign(header, ours)
 		return ForeignCluster
+	case header.From == p.config.Self && header.Cluster == ours && header.Start != p.config.Start:
+		p.copied(RefusedError{Twin})
+		return Twin
+	case p.observe(header.From, header.Cluster, &header.Start) != nil:
+		return OldStart
 	case header.Kind != ForwardStream:
 		return p.config.Raft(header.From, header.Partition, header.Replica, nil)
 	}
@@ -320,6 +341,21 @@ func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
+	return p.dialAt(ctx, header, address)
+}
+
+// FindTwin reports whether another process with the identity of this member answers at an address.
+func (p *Transport) FindTwin(ctx context.Context, address string) bool {
+	conn, err := p.dialAt(ctx, &streamHeader{Kind: ForwardStream, To: p.config.Self}, address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	refused := RefusedError{}
+	return errors.As(err, &refused) && refused.Reply == Twin
+}
+
+func (p *Transport) dialAt(ctx context.Context, header *streamHeader, address string) (net.Conn, error) {
+	to := header.To
 	ctx, cancel := context.WithTimeout(ctx, p.config.DialTimeout)
 	defer cancel()
 	raw, err := p.config.Dial(ctx, "tcp", address)
@@ -329,8 +365,11 @@ func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, e
 	}
 	conn, err := p.tls.dial(ctx, raw)
 	if err == nil {
-		header.From, header.Cluster = p.config.Self, p.config.Cluster()
-		err = p.sendHeader(ctx, conn, header)
+		header.From, header.Cluster, header.Start = p.config.Self, p.config.Cluster(), p.config.Start
+		err = p.sendHeader(ctx, &conn, header)
+	}
+	if refused := (RefusedError{}); errors.As(err, &refused) && (refused.Reply == OldStart || refused.Reply == Twin) {
+		p.copied(fmt.Errorf("member %s at %s: %w", to, address, refused))
 	}
 	if err != nil {
 		_ = raw.Close()
@@ -347,8 +386,10 @@ func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, e
 	return conn, nil
 }
 
-// sendHeader sends the header and waits for the reply.
-func (p *Transport) sendHeader(ctx context.Context, conn net.Conn, header *streamHeader) error {
+// sendHeader sends the header and waits for the reply. It replaces the connection by one that is closed when a later process of
+// the other member is seen.
+func (p *Transport) sendHeader(ctx context.Context, to *net.Conn, header *streamHeader) error {
+	conn := *to
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := conn.Write(header.encode()); err != nil {
@@ -361,8 +402,19 @@ func (p *Transport) sendHeader(ctx context.Context, conn net.Conn, header *strea
 	if Reply(reply[0]) != Accepted {
 		return RefusedError{Reply(reply[0])}
 	}
+	start, err := readStart(conn)
+	if err == nil && header.To != p.config.Self {
+		err = p.observe(header.To, header.Cluster, &start)
+	}
+	if err != nil {
+		return err
+	}
 	if !stop() { // the deadline fired while the reply arrived
 		return ctx.Err()
+	}
+	var ok bool
+	if *to, ok = p.members.add(header.To, &start, conn); !ok {
+		return starts.ErrOld
 	}
 	return nil
 }

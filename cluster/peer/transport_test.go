@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/test/kit"
@@ -22,7 +23,7 @@ func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, want := range []streamHeader{
 		{Kind: ForwardStream, To: "B", From: "A", Cluster: "C"},
-		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
+		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12", Start: starts.Start{Count: 3, Nonce: 4, Before: [starts.Kept]uint64{5, 6}}},
 	} {
 		encoded := want.encode()
 		source := bytes.NewReader(append(encoded, "rest"...))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 
@@ -113,6 +114,8 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	case <-ctx.Done():
 	case <-m.node.Removed(): // it no longer takes part in the cluster: the operator must learn of it
 		err = datadir.ErrRemoved
+	case <-m.node.Copied(): // another process is this member
+		err = datadir.ErrCopied
 	case <-m.node.Outdated(): // the cluster has moved to a newer release
 		err = m.node.Ready(ctx)
 	}
@@ -131,6 +134,16 @@ func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, l
 		}
 		if moved {
 			logger.WarnContext(ctx, "data of a removed member was moved aside to start a new member", "dir", s.Dir)
+		}
+	}
+	if s.AcceptRollback {
+		member, err := datadir.AcceptRollback(s.Dir)
+		switch {
+		case err == nil:
+			parts.audit.WarnContext(ctx, "audit", "event", "rollback_accepted", "who", "--accept-rollback", "member", string(member), "dir", s.Dir)
+		case !errors.Is(err, fs.ErrNotExist): // a new directory has nothing to accept
+			parts.closeListeners()
+			return nil, err
 		}
 	}
 	return openMember(ctx, parts)

@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 6
-	recordedHash   = "0b0a95eac3b3538771c4ebef154142b6"
+	recordedDraft  = 7
+	recordedHash   = "67b63277c3cae9bf74354d8b8444ee66"
 	goldenFilesMin = 60
 )
 

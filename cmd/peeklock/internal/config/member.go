@@ -17,6 +17,7 @@ type Member struct {
 	Rebalance                     bool
 	ReplaceAfter                  string
 	RejoinRemoved                 bool
+	AcceptRollback                bool
 	RebalanceInterval             string
 	LogStore                      string
 	SnapshotBytes, DiskReserve    int64

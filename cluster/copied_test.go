@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// copyFolder copies the data folder of a member.
+func copyFolder(t *testing.T, from string) (to string) {
+	t.Helper()
+	to = kit.MemoryDir(t)
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func awaitCopied(t *testing.T, n *Node, which string) {
+	t.Helper()
+	select {
+	case <-n.Copied():
+	case <-time.After(waitMax):
+		t.Errorf("%s runs on", which)
+	}
+}
+
+// TestOlderDataFolderIsRefused: a member whose data folder was replaced by an older copy is refused by the others and stops, also at its
+// next starts, until an operator accepts it.
+func TestOlderDataFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	c.stop(2)
+	older := copyFolder(t, c.configs[2].Dir)
+	c.start(2)
+	c.ready()
+	c.stop(2)
+	c.configs[2].Dir = older
+	awaitCopied(t, c.start(2), "the member with the older folder")
+	c.stop(2)
+	if _, err := c.open(2); !errors.Is(err, datadir.ErrCopied) {
+		t.Fatalf("started again with %v, want %v", err, datadir.ErrCopied)
+	}
+	if _, err := datadir.AcceptRollback(older); err != nil {
+		t.Fatal(err)
+	}
+	c.start(2)
+	c.ready()
+}
+
+// TestProcessOnACopiedFolderIsFound: a member and a process on a copy of its data folder, which a restart would look like, both stop.
+func TestProcessOnACopiedFolderIsFound(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	twin := c.configs[2]
+	twin.Dir, twin.GossipAddr = copyFolder(t, twin.Dir), kit.FreeAddress(t)
+	twin.Join = slices.Concat(twin.Join, []string{c.configs[2].GossipAddr})
+	n, err := Open(t.Context(), twin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(t.Context()) })
+	awaitCopied(t, n, "the process on the copy")
+	awaitCopied(t, c.nodes[2], "the original")
+}
