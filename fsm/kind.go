@@ -71,7 +71,7 @@ type kindRow struct {
 	machines byte   // the state machines that apply it: MachineQueues, MachineCatalog
 	level    uint32 // the format level from which on it may be written
 	front    front
-	grows    bool // it stores data, so it is refused while disk space is low. The others free some, or others depend on them
+	grows    growth
 	brings   bool // it brings messages
 	takes    Taking
 	// decode reads the payload. The codec is a value because it would escape to the heap as a pointer.
@@ -79,6 +79,15 @@ type kindRow struct {
 	// verify checks a payload without building the command; nil: by decode and check.
 	verify func(x fields.Codec) error
 }
+
+// growth says which commands of a kind store data, so that they are refused while disk space or memory is low.
+type growth uint8
+
+const (
+	neverGrows  growth = iota // it frees data, or others depend on it
+	alwaysGrows               // it stores data
+	mayGrow                   // its method grows says so
+)
 
 // front says with which fields a payload begins.
 type front uint8
@@ -114,7 +123,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DropEntity).fields) },
 	},
 	KindSendMessages: {
-		name: "send", machines: MachineQueues, level: 1, front: frontSend, grows: true, brings: true,
+		name: "send", machines: MachineQueues, level: 1, front: frontSend, grows: alwaysGrows, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).fields) },
 		verify: func(x fields.Codec) error { verifySend(&x); return x.End() },
 	},
@@ -123,7 +132,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).Fields) },
 	},
 	KindSettleMessages: {
-		name: "settle", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "settle", machines: MachineQueues, level: 1, front: frontEntity, grows: mayGrow,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleMessages).Fields) },
 		verify: func(x fields.Codec) error { verifySettle(&x); return x.End() },
 	},
@@ -156,7 +165,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Touch).fields) },
 	},
 	KindPutRule: {
-		name: "put rule", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "put rule", machines: MachineQueues, level: 1, front: frontEntity, grows: alwaysGrows,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PutRule).fields) },
 	},
 	KindDropRule: {
@@ -168,7 +177,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ForwardMessages).fields) },
 	},
 	KindTransferMessages: {
-		name: "transfer", machines: MachineQueues, level: 1, front: frontTransfer, grows: true, brings: true,
+		name: "transfer", machines: MachineQueues, level: 1, front: frontTransfer, grows: alwaysGrows, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*TransferMessages).fields) },
 		verify: func(x fields.Codec) error { verifyTransfer(&x); return x.End() },
 	},
@@ -185,11 +194,11 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReleaseSession).fields) },
 	},
 	KindSetSessionState: {
-		name: "set session state", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "set session state", machines: MachineQueues, level: 1, front: frontEntity, grows: mayGrow,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetSessionState).Fields) },
 	},
 	KindTransact: {
-		name: "transaction", machines: MachineQueues, level: 1, grows: true, brings: true,
+		name: "transaction", machines: MachineQueues, level: 1, grows: alwaysGrows, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Transact).fields) },
 	},
 	KindBeginEpoch: {
@@ -217,11 +226,11 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PartitionFormed).fields) },
 	},
 	KindCreateEntity: {
-		name: "create entity", machines: MachineCatalog, level: 1, grows: true,
+		name: "create entity", machines: MachineCatalog, level: 1, grows: alwaysGrows,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CreateEntity).fields) },
 	},
 	KindUpdateEntity: {
-		name: "update entity", machines: MachineCatalog, level: 1,
+		name: "update entity", machines: MachineCatalog, level: 1, grows: alwaysGrows,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*UpdateEntity).fields) },
 	},
 	KindDeleteEntity: {
@@ -233,11 +242,11 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ForgetEntity).fields) },
 	},
 	KindCreateNamespace: {
-		name: "create namespace", machines: MachineCatalog, level: 1, grows: true,
+		name: "create namespace", machines: MachineCatalog, level: 1, grows: alwaysGrows,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CreateNamespace).fields) },
 	},
 	KindUpdateNamespace: {
-		name: "update namespace", machines: MachineCatalog, level: 1,
+		name: "update namespace", machines: MachineCatalog, level: 1, grows: alwaysGrows,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*UpdateNamespace).fields) },
 	},
 	KindDeleteNamespace: {
@@ -245,7 +254,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DeleteNamespace).fields) },
 	},
 	KindSetAccess: {
-		name: "set access", machines: MachineCatalog, level: 1,
+		name: "set access", machines: MachineCatalog, level: 1, grows: mayGrow,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetAccess).fields) },
 	},
 	KindSetMember: {
@@ -307,9 +316,21 @@ func (k Kind) String() string {
 	return fmt.Sprintf("command %d", uint8(k))
 }
 
-// Grows reports whether commands of this kind store data, so that they are refused while disk space is low. A
-// transaction may settle messages, but its sends come with it.
-func (k Kind) Grows() bool { return k.row().grows }
+// Grows reports whether commands of this kind may store data, so that they are refused while disk space or memory is low;
+// Grows of a command says whether it does. A transaction may settle messages, but its sends come with it.
+func (k Kind) Grows() bool { return k.row().grows != neverGrows }
+
+// Grows reports whether an encoded command stores data, so that it is refused while disk space or memory is low. What
+// settles, clears, deletes or releases never does. It decodes the command if its kind does not tell.
+func Grows(command []byte) bool {
+	info, err := PeekCommand(command)
+	if row := info.Kind.row(); err != nil || row.grows != mayGrow {
+		return row.grows == alwaysGrows
+	}
+	_, c, err := DecodeCommand(command)
+	g, ok := c.(interface{ grows() bool })
+	return err == nil && ok && g.grows()
+}
 
 // Level returns the format level from which on a state machine performs commands of this kind; 1 for an unknown kind.
 func (k Kind) Level() uint32 { return max(1, k.row().level) }

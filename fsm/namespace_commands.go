@@ -33,6 +33,9 @@ type SetAccess struct {
 	Rules     []AccessRule
 }
 
+// grows reports whether the command leaves any rule: to remove the last one, or all, frees data.
+func (c SetAccess) grows() bool { return len(c.Rules) > 0 }
+
 // AccessBytesMin is the minimum size of an access rule: three texts and the rights.
 const AccessBytesMin = 4
 

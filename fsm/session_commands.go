@@ -63,6 +63,9 @@ type SetSessionState struct {
 	Clear  bool
 }
 
+// grows reports whether the command sets a state, and does not clear it.
+func (c SetSessionState) grows() bool { return len(c.State) > 0 }
+
 // Session is one session in a list of sessions.
 type Session struct {
 	ID       string  `json:"ID"`

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/peeklock/peeklock/fsm/fields"
 )
@@ -31,6 +32,11 @@ type Settlement struct {
 }
 
 func (SettleMessages) kind() Kind { return KindSettleMessages }
+
+// grows reports whether the command adds properties to messages that stay.
+func (c SettleMessages) grows() bool {
+	return slices.ContainsFunc(c.Settlements, func(s Settlement) bool { return s.Verb != Complete && len(s.Properties) > 0 })
+}
 
 func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 

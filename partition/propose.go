@@ -132,7 +132,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	info, _ := fsm.PeekCommand(command)
 	final := g.toldReadOnly.Load()
-	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && info.Kind.Grows()
+	readOnly := info.Kind.Grows() && (final || g.cfg.Log.Disk().RefusesGrowth()) && fsm.Grows(command)
 	early := g.isEarly(info.Kind.Level())
 	p.mu.Lock()
 	if !p.leading {
