@@ -215,3 +215,53 @@ func TestChangesOverAMQPAreAudited(t *testing.T) {
 		t.Errorf("audit\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// partsBroker records how many settlements each call has, and what they store.
+type partsBroker struct {
+	*fakeBroker
+	calls, largest int
+}
+
+func (b *partsBroker) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
+	stored := 0
+	for i := range settlements {
+		stored += len(settlements[i].Properties)
+	}
+	b.calls, b.largest = b.calls+1, max(b.largest, stored)
+	b.fakeBroker.Settle(at, settlements, done)
+}
+
+// A disposition with properties is merged by token and settled in parts, so that a small request never becomes one large
+// command; each message is settled once.
+func TestPropertiesOfADispositionAreSettledInParts(t *testing.T) {
+	t.Parallel()
+	h := &partsBroker{fakeBroker: newFakeBroker("orders")}
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := message.Parse(encodedMessage(t, []byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const count, repeated = 20, 100
+	var tokens []any
+	for range count {
+		h.do(sendOne(at, m))
+		r := h.do(fsm.LockMessages{Address: at.Address(), Max: 1, MaxBytes: 1 << 20})
+		for range repeated {
+			tokens = append(tokens, message.UUIDFromToken(h.LockToken(at, r.Deliveries[0].Lock)))
+		}
+	}
+	p := managementPeerAt(t, h, fsm.Listen, "orders/$management")
+	status, condition, _ := p.manage(1, management.DispositionOperation, wire.Map{
+		{Key: "disposition-status", Value: "abandoned"}, {Key: "lock-tokens", Value: tokens},
+		{Key: "properties-to-modify", Value: wire.Map{{Key: "k", Value: strings.Repeat("v", 30_000)}}},
+	})
+	if status != int32(200) || h.calls != (count+7)/8 || h.largest > 256<<10 {
+		t.Errorf("%v %v: %d calls, the largest stores %d bytes", status, condition, h.calls, h.largest)
+	}
+	if c := h.counts("orders"); c.Active != count || c.Locked != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}

@@ -142,7 +142,12 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	group.link.settling += len(mine)
 	c.memory.settlements += len(mine)
 	c.brokerCalls = append(c.brokerCalls, func() {
-		c.config.Broker.Settle(group.link.entity, group.settlements, func(codes []fsm.Code) { group.finish(ctx, codes) })
+		done := func(codes []fsm.Code) { group.finish(ctx, codes) }
+		if len(what.settlement.Properties) == 0 {
+			c.config.Broker.Settle(group.link.entity, group.settlements, done) // the usual case, without another allocation
+			return
+		}
+		settlement.InParts(group.settlements, group.settle, done)
 	})
 }
 
@@ -186,6 +191,11 @@ func (s *session) answerRange(g *settleCall, from, to int) {
 	for _, t := range g.deliveries[from:to] {
 		s.queueDisposition(wire.RoleSender, g.outcome, t.id, t.id)
 	}
+}
+
+// settle settles a part of the deliveries.
+func (g *settleCall) settle(part []fsm.Settlement, done func([]fsm.Code)) {
+	g.link.session.conn.config.Broker.Settle(g.link.entity, part, done)
 }
 
 // finish is the done function of Broker.Settle.

@@ -104,7 +104,8 @@ func (m *Manager) updateDisposition(ctx context.Context, r *Request, body wire.M
 		r.Respond(ctx, resp)
 		return
 	}
-	m.broker.Settle(r.At, settlements, func(codes []fsm.Code) {
+	settle := func(part []fsm.Settlement, done func([]fsm.Code)) { m.broker.Settle(r.At, part, done) }
+	settlement.InParts(settlements, settle, func(codes []fsm.Code) {
 		m.conn.CountSettled(settlements, codes)
 		m.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
 			resp := ResponseFor(refusal.Worst(codes))
@@ -124,10 +125,15 @@ func (m *Manager) settlementsOf(r *Request, body wire.Map) (settlements []fsm.Se
 	if !ok {
 		return nil, resp, false
 	}
-	settlements = make([]fsm.Settlement, len(ids))
-	for i, id := range ids {
-		settlements[i] = what
-		settlements[i].Lock = id
+	seen := make(map[fsm.LockID]struct{}, len(ids))
+	settlements = make([]fsm.Settlement, 0, len(ids))
+	for _, id := range ids {
+		if _, again := seen[id]; again {
+			continue // named twice: one settlement
+		}
+		seen[id] = struct{}{}
+		what.Lock = id
+		settlements = append(settlements, what)
 	}
 	return settlements, resp, true
 }
@@ -359,8 +365,13 @@ func valuesOf[T any](v any) []T {
 func WorkOf(operation string, at *fsm.EntityRef, request any) int {
 	body, _ := request.(wire.Map)
 	switch operation {
-	case RenewOperation, DispositionOperation:
+	case RenewOperation:
 		return countOf(body.Get("lock-tokens")) / ItemsPerUnit
+	case DispositionOperation:
+		count := countOf(body.Get("lock-tokens"))
+		properties, _ := body.Get("properties-to-modify").(wire.Map)
+		encoded, _ := message.EncodeProperties(properties) // one that cannot be encoded is refused
+		return count/ItemsPerUnit + min(StoredUnitsMax, count*len(encoded)/StoredUnitBytes)
 	case CancelOperation:
 		return countOf(body.Get("sequence-numbers")) / ItemsPerUnit
 	case BatchDeleteOperation:

@@ -27,8 +27,12 @@ const (
 
 // Costs in units of work, in addition to that of a request.
 const (
-	FetchCost    = 25 // FetchAtOnceMax deferred messages: one log entry
-	ItemsPerUnit = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
+	FetchCost = 25 // FetchAtOnceMax deferred messages: one log entry
+	// StoredUnitBytes are the bytes of properties, once for each message of an update-disposition, that cost a unit; a
+	// request costs at most StoredUnitsMax for them.
+	StoredUnitBytes = 4 << 10
+	StoredUnitsMax  = 20_000
+	ItemsPerUnit    = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
 )
 
 // Conn is what a Manager needs of its connection. Its methods may be called concurrently.
