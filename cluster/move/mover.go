@@ -24,6 +24,9 @@ const (
 	stepTimeout         = 5 * time.Second // for one change of a group
 	transferRetriesMin  = 3               // attempts of a step before a leader whose transfer failed removes itself
 	moveRetriesMax      = 20              // attempts by one goroutine; the reconciler starts another
+	// transferInterval is how long a member leads before it transfers a leadership because of the catalog. Two members whose replicas of
+	// the catalog differ, when a drain begins, would hand it back and forth.
+	transferInterval = time.Second
 )
 
 // Mover executes the moves of the partitions that its member leads, and transfers their leaderships. Its methods
@@ -33,11 +36,28 @@ type Mover struct {
 
 	mu      sync.Mutex
 	running map[fsm.PartitionID]bool // partitions that have a goroutine that moves them; guarded by mu
+	led     leaderships              // guarded by mu
+}
+
+// leaderships are the terms in which this member was last seen to lead each partition, and since when.
+type leaderships map[fsm.PartitionID]struct {
+	term  uint64
+	since time.Time
+}
+
+// isSettled reports whether this member has led a partition in that term for transferInterval.
+func (l leaderships) isSettled(id fsm.PartitionID, term uint64, now time.Time) bool {
+	seen := l[id]
+	if seen.term != term {
+		seen.term, seen.since = term, now
+		l[id] = seen
+	}
+	return now.Sub(seen.since) >= transferInterval
 }
 
 // NewMover returns a Mover.
 func NewMover(config Config) *Mover {
-	return &Mover{Config: config, running: make(map[fsm.PartitionID]bool)}
+	return &Mover{Config: config, running: make(map[fsm.PartitionID]bool), led: make(leaderships)}
 }
 
 // Start starts a goroutine for a partition that is led here and whose replicas differ from its target,

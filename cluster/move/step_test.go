@@ -3,6 +3,7 @@ package move
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -146,5 +147,21 @@ func TestConcurrentMovesAreLimited(t *testing.T) {
 	}
 	if isAdmitted(9, placed, alive) {
 		t.Error("a partition that is not known is admitted")
+	}
+}
+
+// TestLeadershipIsTransferredOnceASecond checks that a leadership that has just begun is not transferred.
+func TestLeadershipIsTransferredOnceASecond(t *testing.T) {
+	t.Parallel()
+	l, begun := make(leaderships), time.Now()
+	for _, at := range []struct {
+		id    fsm.PartitionID
+		term  uint64
+		after time.Duration
+		want  bool
+	}{{1, 7, 0, false}, {1, 7, transferInterval - 1, false}, {1, 7, transferInterval, true}, {2, 7, transferInterval, false}, {1, 8, transferInterval, false}} {
+		if got := l.isSettled(at.id, at.term, begun.Add(at.after)); got != at.want {
+			t.Errorf("partition %d, term %d, after %v: got %v, want %v", at.id, at.term, at.after, got, at.want)
+		}
 	}
 }

@@ -79,8 +79,14 @@ func (m *Mover) transferToEligible(ctx context.Context, part *fsm.Partition, gro
 // TransferToPreferred transfers a leadership to the partition's preferred leader, once that member is alive,
 // has been alive for Settle, and has caught up. While the partition moves, the preferred leader is that of the
 // target. A drained member transfers to any member that can lead. A leader tries once in its term
-// (partition.ErrTransferUsed), and this loop transfers the leadership of one group at a time.
+// (partition.ErrTransferUsed), and not in its first second; this loop transfers the leadership of one group at a time.
 func (m *Mover) TransferToPreferred(ctx context.Context, part *fsm.Partition, group *partition.Group) {
+	m.mu.Lock()
+	settled := m.led.isSettled(part.ID, group.Status().Term, time.Now())
+	m.mu.Unlock()
+	if !settled && time.Since(m.Opened) >= m.Settle {
+		return
+	}
 	wanted := part.Replicas[0]
 	if part.Target != nil {
 		wanted = part.Target[0]
