@@ -5,10 +5,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -171,4 +173,43 @@ func connectTLS(t *testing.T, s *Server, server, client *tls.Config) *peer {
 	go func() { defer close(p.ended); s.Serve(context.Background(), tls.Server(theirs, server)) }()
 	t.Cleanup(func() { _ = ours.Close(); <-p.ended })
 	return p
+}
+
+// fakeAuthorizer is an Authorizer that knows one access rule.
+type fakeAuthorizer struct {
+	grant Grant
+}
+
+const (
+	ruleName = "RootManageSharedAccessKey"
+	ruleKey  = "SAS_KEY_VALUE"
+)
+
+func (k fakeAuthorizer) Token(_ context.Context, from Client, kind, token, audience string) (Grant, error) {
+	if kind != "servicebus.windows.net:sastoken" || !strings.Contains(token, "skn="+ruleName) {
+		return Grant{}, errors.New("the token has an invalid signature")
+	}
+	return authorized(k.grant, from, audience), nil
+}
+
+// authorized returns a grant for an audience. Tests of admin/auth cover how audiences are parsed.
+func authorized(grant Grant, from Client, audience string) Grant {
+	_, path, _ := strings.Cut(audience, "://")
+	_, path, _ = strings.Cut(path, "/")
+	if !grant.OwnNamespace {
+		grant.Namespace = from.Namespace
+	}
+	grant.Path = fsm.PathKey(path)
+	return grant
+}
+
+func (k fakeAuthorizer) Password(_ context.Context, _ Client, user, password string) (Grant, error) {
+	if user != ruleName || subtle.ConstantTimeCompare([]byte(password), []byte(ruleKey)) != 1 {
+		return Grant{}, errors.New("no such rule and key")
+	}
+	return k.grant, nil
+}
+
+func (k fakeAuthorizer) Certificate(context.Context, Client, *x509.Certificate) (Grant, error) {
+	return Grant{}, fsm.Unauthorized
 }

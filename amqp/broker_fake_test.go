@@ -2,10 +2,7 @@ package amqp
 
 import (
 	"context"
-	"crypto/subtle"
-	"crypto/x509"
 	"encoding/binary"
-	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -524,45 +521,6 @@ func (l *fakeReceiver) Close() {
 	l.broker.closed++
 	l.broker.mu.Unlock()
 	l.give(fsm.Timeout)
-}
-
-// fakeAuthorizer is an Authorizer that knows one access rule.
-type fakeAuthorizer struct {
-	grant Grant
-}
-
-const (
-	ruleName = "RootManageSharedAccessKey"
-	ruleKey  = "SAS_KEY_VALUE"
-)
-
-func (k fakeAuthorizer) Token(_ context.Context, from Client, kind, token, audience string) (Grant, error) {
-	if kind != "servicebus.windows.net:sastoken" || !strings.Contains(token, "skn="+ruleName) {
-		return Grant{}, errors.New("the token has an invalid signature")
-	}
-	return authorized(k.grant, from, audience), nil
-}
-
-// authorized returns a grant for an audience. Tests of admin/auth cover how audiences are parsed.
-func authorized(grant Grant, from Client, audience string) Grant {
-	_, path, _ := strings.Cut(audience, "://")
-	_, path, _ = strings.Cut(path, "/")
-	if !grant.OwnNamespace {
-		grant.Namespace = from.Namespace
-	}
-	grant.Path = fsm.PathKey(path)
-	return grant
-}
-
-func (k fakeAuthorizer) Password(_ context.Context, _ Client, user, password string) (Grant, error) {
-	if user != ruleName || subtle.ConstantTimeCompare([]byte(password), []byte(ruleKey)) != 1 {
-		return Grant{}, errors.New("no such rule and key")
-	}
-	return k.grant, nil
-}
-
-func (k fakeAuthorizer) Certificate(context.Context, Client, *x509.Certificate) (Grant, error) {
-	return Grant{}, fsm.Unauthorized
 }
 
 // checkNothingHeld checks the invariant of every test with a gateway: when all connections have ended, for
