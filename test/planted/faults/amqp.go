@@ -21,8 +21,8 @@ func amqpFaults() []Fault {
 		{Name: "refuse-at-commit-only", Package: "amqp", Test: "TestLostLockIsRefusedInItsTransaction", Patches: []overlay.Patch{
 			{
 				"amqp/transaction/check.go",
-				"	t.unchecked = append(t.unchecked, check{at, locks, done})",
-				"	if FAULT { t.set.conn.Later(func() { done(ctx, make([]fsm.Code, max(1, len(locks)))) }); return }\n	t.unchecked = append(t.unchecked, check{at, locks, done})",
+				"	p.unchecked = append(p.unchecked, operation)",
+				"	if FAULT { p.conn.Later(func() { operation.done(ctx, make([]fsm.Code, max(1, len(operation.locks)))) }); return }\n	p.unchecked = append(p.unchecked, operation)",
 			},
 		}},
 		// Refuses an attach when the broker is busy, instead of asking it again.
