@@ -130,11 +130,12 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
 
-# New random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, abuse, recipes, and the Rust client.
+# New random histories, the race detector in long tests, every planted fault, a sixtieth of the storage errors, twenty rounds, simulated hours, abuse, recipes, and the Rust client.
 nightly: ## the tests that take too long for CI
 	RAPID_SEED=0 go test -count=1 -timeout 60m ./fsm/... -rapid.checks=2000
 	PEEKLOCK_LONG=1 go test -race -short -timeout 40m ./...
-	$(MAKE) planted rounds sim abuse recipes
+	$(MAKE) matrix MATRIX=bin/nightly/$$(date +%j) PART=$$(expr $$(date +%j) % 60 + 1) OF=60
+	$(MAKE) planted rounds sim abuse recipes model
 	bash test/conformance/rust/run
 
 planted: ## build the planted faults, and check that the test of each (or of FAULTS="name ...") finds it
