@@ -177,9 +177,11 @@ type Session interface {
 	Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 }
 
-// Grant, Authorizer and Client are those of package login. A Server is configured with an Authorizer.
 type (
-	Grant      = login.Grant
+	// Authorizer checks credentials; see login.Authorizer.
 	Authorizer = login.Authorizer
-	Client     = login.Client
+	// Grant describes the rights that a credential gives; see login.Grant.
+	Grant = login.Grant
+	// Client is the client that presents a credential.
+	Client = login.Client
 )

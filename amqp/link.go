@@ -79,11 +79,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	var wants *sessionFilter
 	var selects *selectorFilter
 	if cause.Condition == "" && !l.clientSends && a.Source != nil {
-		wants, selects, cause = l.readFilters(a.Source)
-		if cause.Condition == "" && selects != nil && l.subscription != nil {
-			l.setRule(selects) // the selector of a consumer of a topic is the rule of its subscription
-			selects = nil
-		}
+		wants, selects, cause = l.readSource(a.Source)
 	}
 	switch {
 	case cause.Condition != "":
@@ -137,6 +133,16 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	go c.resolve(ctx, e)
 	return nil
+}
+
+// readSource reads the filters of a source. The selector of a consumer of a topic becomes the rule of its subscription.
+func (l *link) readSource(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal.Cause) {
+	wants, selects, cause = l.readFilters(source)
+	if cause.Condition == "" && selects != nil && l.subscription != nil {
+		l.setRule(selects)
+		selects = nil
+	}
+	return wants, selects, cause
 }
 
 // linkKey identifies a link on a connection: by its name and direction (part 2, 2.6.1), and, contrary to that
