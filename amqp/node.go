@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -227,7 +228,10 @@ func (c *conn) respond(ctx context.Context, r *request, resp management.Response
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
-	c.auditRequest(ctx, r, &resp)
+	if event, about := management.AuditEvent(r.argument("operation"), &r.Request, &resp); event != "" {
+		kind, who := c.credentials.Who(r.Path)
+		c.credentials.Audit(ctx, slog.LevelInfo, event, append(about, slog.String("kind", kind), slog.String("who", who))...)
+	}
 	if management.CausesRollback(r.argument("operation"), cause) {
 		c.transactions.MarkRollbackOnly(r.Transaction, cause)
 	}
