@@ -400,7 +400,7 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 		go g.onTwin(twin.PeerAddress())
 	}
 	if known != nil && known.nodeName != node.Name && known.Started > meta.Started {
-		if known.Alive {
+		if known.Alive && meta.Member != g.self.Member { // of this member, onTwin finds out
 			g.log.Warn("found an earlier process of a member alive: check whether its data folder was copied", "peer", meta.Member)
 		}
 		return

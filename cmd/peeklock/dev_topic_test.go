@@ -74,15 +74,15 @@ func TestForwardingMovesMessages(t *testing.T) {
 	patience := time.After(60 * time.Second)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(say(t, a, 0, "subscription", "show", "news/Subscriptions/all", "-o", "json"), `"transferDeadLetter": 1`) {
+	for !strings.Contains(say(t, a, 0, "subscription", "show", "news/Subscriptions/all", "-o", "json"), `"deadLetter": 1`) {
 		select {
 		case <-patience:
 			t.Fatal(say(t, a, 0, "subscription", "list"))
 		case <-tick.C:
 		}
 	}
-	wants(t, say(t, a, 0, "message", "peek", "news/Subscriptions/all", "--transfer-dead-letters", "-o", "json"), `"DeadLetterReason":"MessageSizeExceeded"`)
-	wants(t, say(t, a, 0, "message", "purge", "news/Subscriptions/all", "--transfer-dead-letters", "--yes"), "1 purged")
+	wants(t, say(t, a, 0, "message", "peek", "news/Subscriptions/all", "--dead-letters", "-o", "json"), `"DeadLetterReason":"MessageSizeExceeded"`)
+	wants(t, say(t, a, 0, "message", "purge", "news/Subscriptions/all", "--dead-letters", "--yes"), "1 purged")
 }
 
 // Each subscription whose rules match the messages gets each of them once.

@@ -41,7 +41,7 @@ func patches() []overlay.Patch {
 		// The kind of command that carries the field.
 		{"fsm/kind.go", "type Kind uint8\n", "type Kind uint8\n\n// KindSendMarked is the kind of a SendMessages with a mark.\nconst KindSendMarked Kind = 200\n"},
 		{"fsm/kind.go", "\tKindSendMessages: {\n", `	KindSendMarked: {
-		name: "marked send", machines: MachineQueues, level: FormatLevel, front: frontSend, grows: true, brings: true,
+		name: "marked send", machines: MachineQueues, level: FormatLevel, front: frontSend, grows: alwaysGrows, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).MarkedFields) },
 	},
 	KindSendMessages: {
