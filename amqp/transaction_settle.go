@@ -189,7 +189,8 @@ func (s *session) keepEnlisted(taken []settledDelivery, what decision, d *wire.D
 			continue
 		}
 		if d.State != nil {
-			e.later = &what
+			later := what // a copy, so that what is not allocated for each disposition
+			e.later = &later
 		}
 		e.clientSettled = e.clientSettled || d.Settled
 		s.unsettled[one.id] = one.unsettled
