@@ -67,7 +67,7 @@ func packageImports() map[string][]string {
 		"cluster/shards":     {"fsm"},
 		"cluster/query":      {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/client":     {"fsm", "fsm/catalog", "partition", "cluster/confirm", "cluster/notify", "cluster/query", "cluster/raftgroup", "cluster/rpc"},
-		"cluster/entities":   {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/client", "cluster/confirm", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
+		"cluster/entities":   {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/client", "cluster/confirm", "cluster/notify", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/router":     {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/client", "cluster/entities", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "fsm/queue", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
 		"cluster/gossip":     {"fsm", "fsm/fields", "cluster/notify", "cluster/throttle"},
