@@ -339,7 +339,7 @@ func sessionsOfSubscriptions(s suite) {
 	s.WaitTopicCounts(s.T, topic.queue, harness.Counts{Subscriptions: 3})
 }
 
-// A message that is forwarded to a queue with sessions is in its session there; the queue dead-letters
+// A message that is forwarded to a queue with sessions is in its session there; its source dead-letters
 // a message without one.
 func forwardToSessions(s suite) {
 	to := s.another("to", s, grouped(harness.Settings{}))
@@ -347,13 +347,13 @@ func forwardToSessions(s suite) {
 	s.sendIn("red", "m1", "m2")
 	s.send(1)
 	s.sendIn("blue", "x1")
-	s.counts(harness.Counts{})
-	to.counts(harness.Counts{Active: 3, DeadLetter: 1})
+	s.counts(harness.Counts{DeadLetter: 1})
+	to.counts(harness.Counts{Active: 3})
 	red := to.next(2, "red")
 	to.completed(red, to.inSession(red, "m1", "m2")...)
 	blue := to.next(3, "blue")
 	to.completed(blue, to.inSession(blue, "x1")...)
-	if m := to.receiveOne(to.deadLetters(1)); m.DeadLetterReason == nil || *m.DeadLetterReason != "Session ID is null" {
+	if m := s.receiveOne(s.deadLetters(1)); m.DeadLetterReason == nil || *m.DeadLetterReason != "Session ID is null" {
 		s.Errorf("dead-lettered because of %v", m.DeadLetterReason)
 	}
 }
