@@ -255,7 +255,8 @@ func TestPropertiesOfADispositionAreSettledInParts(t *testing.T) {
 	}
 	p := managementPeerAt(t, h, fsm.Listen, "orders/$management")
 	status, condition, _ := p.manage(1, management.DispositionOperation, wire.Map{
-		{Key: "disposition-status", Value: "abandoned"}, {Key: "lock-tokens", Value: tokens},
+		{Key: "disposition-status", Value: "abandoned"},
+		{Key: "lock-tokens", Value: tokens},
 		{Key: "properties-to-modify", Value: wire.Map{{Key: "k", Value: strings.Repeat("v", 30_000)}}},
 	})
 	if status != int32(200) || h.calls != (count+7)/8 || h.largest > 256<<10 {

@@ -70,8 +70,16 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	}
 	free.Store(5<<30 - 1)
 	kit.Eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
-	for _, c := range []fsm.Command{send(1, body(2)), fsm.Transact{}, fsm.TransferMessages{Entity: 1}, fsm.CreateEntity{}, fsm.CreateNamespace{},
-		fsm.PutRule{}, fsm.UpdateEntity{}, fsm.UpdateNamespace{}, fsm.SetAccess{Namespace: 1, Rules: []fsm.AccessRule{{Name: "a", Primary: "p", Rights: fsm.Send}}},
+	for _, c := range []fsm.Command{
+		send(1, body(2)),
+		fsm.Transact{},
+		fsm.TransferMessages{Entity: 1},
+		fsm.CreateEntity{},
+		fsm.CreateNamespace{},
+		fsm.PutRule{},
+		fsm.UpdateEntity{},
+		fsm.UpdateNamespace{},
+		fsm.SetAccess{Namespace: 1, Rules: []fsm.AccessRule{{Name: "a", Primary: "p", Rights: fsm.Send}}},
 		fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}, Verb: fsm.Abandon, Properties: []byte{1}}}},
 	} {
 		if x := ask(t, g, a.next(), c); x.Outcome != Refused || x.Result.Code != fsm.ServerBusy {

@@ -292,7 +292,7 @@ func (g *Group) HandOver(ctx context.Context, to fsm.MemberID) error {
 			continue
 		}
 		inst := g.instance.Load()
-		err := await(ctx, func() raft.Future {
+		err := await(ctx, func() raft.Future { //nolint:contextcheck // raft.Transport takes no context
 			return sentRequest{inst.transport.TimeoutNow(raft.ServerID(v.Replica), raft.ServerAddress(to), timeoutNow(g.cfg.Replica, g.cfg.Member), new(raft.TimeoutNowResponse))}
 		})
 		if err != nil {
