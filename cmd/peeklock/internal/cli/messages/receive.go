@@ -84,6 +84,9 @@ func receive(i command.Invocation, o *receiveOptions) error {
 	case err != nil:
 		return fmt.Errorf("receive from %s: %w", queue, gateway.PlainError(err))
 	}
+	if o.wanted() {
+		defer releaseSession(ctx, receiver)
+	}
 	var got int
 	if len(o.sequences) > 0 {
 		got, err = o.fetch(ctx, out, d, queue, receiver)
@@ -111,6 +114,14 @@ func (o *receiveOptions) attach(ctx context.Context, out *output.Output, d *gate
 		return nil, err
 	}
 	return receiver, out.Note("session %s", output.Printable(strconv.Quote(gateway.SessionOf(receiver)), 140))
+}
+
+// releaseSession closes the receiver of a session and waits until the member has released the session, so that the next command
+// can accept it. The end of a connection releases it too, but nobody waits for that.
+func releaseSession(ctx context.Context, receiver *amqp.Receiver) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeMax)
+	defer cancel()
+	_ = receiver.Close(ctx)
 }
 
 // fetch receives deferred messages, from the session that a receiver holds if there is one.
