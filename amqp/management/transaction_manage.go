@@ -59,6 +59,17 @@ func notInTransaction(operation string) refusal.Cause {
 	return refusal.New(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
 }
 
+// inTransaction calls do with the transaction of a request, under the lock of the connection, or returns why it is not open.
+func (m *Manager) inTransaction(r *Request, do func(*transaction.Transaction) refusal.Cause) refusal.Cause {
+	m.conn.Lock()
+	defer m.conn.Unlock()
+	t, cause := m.transactions.Find(r.Transaction)
+	if cause.Condition != "" {
+		return cause
+	}
+	return do(t)
+}
+
 // dispositionInTransaction is updateDisposition in a transaction.
 func (m *Manager) dispositionInTransaction(ctx context.Context, r *Request, body wire.Map) {
 	settlements, resp, ok := m.settlementsOf(r, body)
@@ -66,19 +77,17 @@ func (m *Manager) dispositionInTransaction(ctx context.Context, r *Request, body
 		r.Respond(ctx, resp)
 		return
 	}
-	m.conn.Lock()
-	t, cause := m.transactions.Find(r.Transaction)
-	if cause.Condition == "" {
-		cause = t.Settle(r.At, settlements)
-	}
-	if cause.Condition == "" {
+	cause := m.inTransaction(r, func(t *transaction.Transaction) refusal.Cause {
+		if cause := t.Settle(r.At, settlements); cause.Condition != "" {
+			return cause
+		}
 		t.Check(ctx, r.At, locksOf(settlements), func(ctx context.Context, codes []fsm.Code) {
 			resp := ResponseFor(refusal.Worst(codes))
 			resp.Cause = t.Refused(codes, r.Path)
 			r.Respond(ctx, resp)
 		})
-	}
-	m.conn.Unlock()
+		return refusal.Cause{}
+	})
 	if cause.Condition != "" {
 		r.Respond(ctx, enlistedResponse(cause))
 	}
@@ -111,18 +120,16 @@ func locksOf(settlements []fsm.Settlement) []fsm.LockID {
 
 // prepare counts an operation of an open transaction that is enlisted later, or answers why it cannot be and returns nil. It
 // ends with prepared.
-func (m *Manager) prepare(ctx context.Context, r *Request) *transaction.Transaction {
-	m.conn.Lock()
-	t, cause := m.transactions.Find(r.Transaction)
-	if cause.Condition == "" {
-		cause = t.Prepare()
-	}
-	m.conn.Unlock()
+func (m *Manager) prepare(ctx context.Context, r *Request) (prepared *transaction.Transaction) {
+	cause := m.inTransaction(r, func(t *transaction.Transaction) refusal.Cause {
+		prepared = t
+		return t.Prepare()
+	})
 	if cause.Condition != "" {
 		r.Respond(ctx, enlistedResponse(cause))
 		return nil
 	}
-	return t
+	return prepared
 }
 
 // prepared enlists a prepared operation unless the broker has refused it, answers it, and then resumes a discharge.
@@ -184,13 +191,7 @@ func (m *Manager) cancelInTransaction(ctx context.Context, r *Request, body wire
 		r.Respond(ctx, resp)
 		return
 	}
-	m.conn.Lock()
-	t, cause := m.transactions.Find(r.Transaction)
-	if cause.Condition == "" {
-		cause = t.Cancel(r.At, numbers)
-	}
-	m.conn.Unlock()
-	r.Respond(ctx, enlistedResponse(cause))
+	r.Respond(ctx, enlistedResponse(m.inTransaction(r, func(t *transaction.Transaction) refusal.Cause { return t.Cancel(r.At, numbers) })))
 }
 
 // setStateInTransaction is setSessionState in a transaction.
