@@ -107,15 +107,10 @@ func (s *core) trustedCaller(r *http.Request) string {
 }
 
 // fromLoopback reports whether the request comes from this machine and is addressed to it. An address from a PROXY
-// header does not prove that. The host must be a loopback name too: otherwise a site whose DNS name is pointed at
-// 127.0.0.1 would be "same origin" to a browser and could read the answers.
+// header does not prove that.
 func fromLoopback(r *http.Request) bool {
 	remote, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !net.ParseIP(remote).IsLoopback() || connection.IsProxied(r) {
-		return false
-	}
-	host := strings.ToLower(strings.Trim(hostName(r.Host), "[]"))
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
+	return err == nil && net.ParseIP(remote).IsLoopback() && !connection.IsProxied(r) && connection.IsLoopbackHost(r.Host)
 }
 
 // hostName returns a Host header without its port.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/peeklock/peeklock/admin/connection"
 )
 
 const (
@@ -47,7 +49,7 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string, loopbackOnly 
 		http.Error(w, "Offer the subprotocol AMQPWSB10 (or amqp): this path is AMQP over WebSocket.", http.StatusBadRequest)
 		return nil, fmt.Errorf("%w: subprotocol %.40q", errUpgrade, request.Header.Get("Sec-WebSocket-Protocol"))
 	}
-	if loopbackOnly && !IsLoopbackHost(request.Host) {
+	if loopbackOnly && !connection.IsLoopbackHost(request.Host) {
 		http.Error(w, "Connect to localhost or a loopback address: clients of this machine may use no other host name here.", http.StatusForbidden)
 		return nil, fmt.Errorf("%w: host %.100q is no loopback name", errUpgrade, request.Host)
 	}
@@ -76,16 +78,6 @@ func isForeignOrigin(r *http.Request) bool {
 	}
 	u, err := url.Parse(origin)
 	return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
-}
-
-// IsLoopbackHost reports whether a Host header names this machine: localhost, a name below it, or a loopback address,
-// with or without a port.
-func IsLoopbackHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
 // offersAMQP reports whether the client offers a subprotocol that we support.

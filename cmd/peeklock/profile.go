@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -77,7 +77,7 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 // 127.0.0.1 could otherwise read the answers.
 func requireLoopbackHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !listen.IsLoopbackHost(r.Host) {
+		if !connection.IsLoopbackHost(r.Host) {
 			http.Error(w, "Ask for localhost or a loopback address.", http.StatusForbidden)
 			return
 		}

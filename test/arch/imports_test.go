@@ -97,7 +97,7 @@ func packageImports() map[string][]string {
 		"admin/api":          {"admin/entity", "fsm", "topology"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin/entity"},
 
-		"cmd/listen":                           {"amqp/connlimit"},
+		"cmd/listen":                           {"admin/connection", "amqp/connlimit"},
 		"cmd/broker":                           {"amqp", "cluster/router", "fsm"},
 		"cmd/objects":                          {},
 		"cmd/metrics":                          {"fsm", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp"},
@@ -114,7 +114,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/cli/kubernetes": {"cluster/datadir", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/command", "admin/api"},
 		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition"},
 		"cmd/peeklock/internal/bench":          {"admin/entity", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/output", "fsm", "admin/api"},
-		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane"},
+		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane"},
 		"deploy/image/layout":                  {},
 		"deploy/cluster":                       {}, // no code: what is built elsewhere
 	}
