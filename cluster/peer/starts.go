@@ -39,21 +39,15 @@ func (p *Transport) observe(member fsm.MemberID, cluster string, start *starts.S
 		return nil // no vote depends on it yet
 	}
 	err := p.config.Observe(member, *start)
-	if err == nil || !p.refusals.Allow("start of "+string(member), time.Now()) {
-		return ifOld(err)
-	}
-	if errors.Is(err, starts.ErrOld) {
-		p.config.Logger.Error("a stream of a process is refused: a later process of the member was seen, so its data folder is a copy or was replaced by an older one",
+	isOld, logs := errors.Is(err, starts.ErrOld), err != nil && p.refusals.Allow("start of "+string(member), time.Now())
+	switch {
+	case logs && isOld:
+		p.config.Logger.Error("stream of a process refused: a later process of the member was seen, so its data folder is a copy or was replaced by an older one",
 			"peer", member, "error", err)
-		return err
+	case logs:
+		p.config.Logger.Warn("failed to record the start of a member", "peer", member, "error", err)
 	}
-	p.config.Logger.Warn("failed to record the start of a member", "peer", member, "error", err)
-	return nil
-}
-
-// ifOld returns an error that says that a start is old.
-func ifOld(err error) error {
-	if errors.Is(err, starts.ErrOld) {
+	if isOld {
 		return err
 	}
 	return nil

@@ -115,7 +115,12 @@ func (k *Monitor) check(ctx context.Context, now time.Time) {
 	disk := k.Latency()
 	slow := k.isSlow(now, disk)
 	if was := k.slow.Swap(slow); slow != was {
-		k.Logger.WarnContext(ctx, "the disk of this member became slow, or is fast again", "slow", slow, "oldest_write", disk.Oldest, "median_write", disk.Median)
+		latency := []any{"oldest_write", disk.Oldest, "median_write", disk.Median}
+		if slow {
+			k.Logger.WarnContext(ctx, "disk became slow", latency...)
+		} else {
+			k.Logger.InfoContext(ctx, "disk became fast again", latency...)
+		}
 	}
 	if !slow {
 		k.reluctant.Store(false)
