@@ -116,7 +116,7 @@ async fn a_batch_is_stored_as_its_messages_in_order() {
     let fits = numbered(200).into_iter().take_while(|m| batch.try_add_message(m.clone()).is_ok()).count();
     assert!(fits > 0 && fits < 200, "{fits} messages fit in 1024 bytes");
 
-    let got = take(&mut deleting(&mut client(1).await, &name).await, 200).await;
+    let got = take(&mut receiver(&mut client(1).await, &name).await, 200).await;
     assert_eq!(texts(&got), up_to(200));
     assert_eq!(got[7].message_id().as_deref(), Some("m-7"));
 }

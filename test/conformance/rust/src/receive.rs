@@ -1,21 +1,10 @@
-//! Receive-and-delete, and peeking.
+//! Peeking.
 
 use serde_json::json;
 
 use azservicebus::ServiceBusMessageState;
 
 use crate::support::*;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn receive_and_delete_settles_as_it_sends_in_order() {
-    let name = filled(20, json!({})).await;
-    let mut at = client(2).await;
-    let mut receiver = deleting(&mut at, &name).await;
-    assert_eq!(texts(&take(&mut receiver, 15).await), up_to(15));
-    counts_become(&name, json!({"active": 5, "locked": 0})).await;
-    assert_eq!(texts(&take(&mut receiver, 5).await), up_to(20)[15..]);
-    counts_become(&name, json!({"active": 0, "locked": 0})).await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn peek_shows_active_locked_and_deferred_messages_and_changes_none() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use azservicebus::core::BasicRetryPolicy;
 use azservicebus::{
-    ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage, ServiceBusPeekedMessage, ServiceBusReceiveMode,
+    ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage, ServiceBusPeekedMessage,
     ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusReceiverOptions, ServiceBusRetryOptions, ServiceBusSender,
     SubQueue,
 };
@@ -142,12 +142,6 @@ pub async fn send(client: &mut Client, queue: &str, message: ServiceBusMessage) 
 
 pub async fn receiver(client: &mut Client, queue: &str) -> ServiceBusReceiver {
     client.create_receiver_for_queue(queue, Default::default()).await.unwrap()
-}
-
-pub async fn deleting(client: &mut Client, queue: &str) -> ServiceBusReceiver {
-    let options =
-        ServiceBusReceiverOptions { receive_mode: ServiceBusReceiveMode::ReceiveAndDelete, ..Default::default() };
-    client.create_receiver_for_queue(queue, options).await.unwrap()
 }
 
 pub async fn dead_letters(client: &mut Client, queue: &str) -> ServiceBusReceiver {

@@ -10,7 +10,7 @@ use crate::support::*;
 async fn scheduled_messages_arrive_at_their_time() {
     let name = queue(json!({}));
     let (mut a, mut b) = (client(2).await, client(3).await);
-    let (mut sender, mut receiver) = (sender(&mut a, &name).await, deleting(&mut b, &name).await);
+    let (mut sender, mut receiver) = (sender(&mut a, &name).await, receiver(&mut b, &name).await);
     let due = now() + Duration::seconds(4);
     let numbers = sender.schedule_messages(numbered(2), due).await.unwrap();
     assert_eq!(numbers.len(), 2);
@@ -38,7 +38,7 @@ async fn cancelled_messages_never_arrive() {
     refused(sender.cancel_scheduled_message(numbers[0]).await, "StatusCode(404)");
     until(due + Duration::seconds(1)).await;
     let mut c = client(3).await;
-    let mut receiver = deleting(&mut c, &name).await;
+    let mut receiver = receiver(&mut c, &name).await;
     assert_eq!(texts(&take(&mut receiver, 1).await), ["1"]);
     nothing(&mut receiver).await;
 }
@@ -52,7 +52,7 @@ async fn a_second_message_with_the_same_id_is_dropped() {
     let mut sender = sender(&mut b, &name).await;
     sender.send_messages(vec![message("second", "same"), message("other", "o")]).await.unwrap();
     sender.send_message(ServiceBusMessage::new("none")).await.unwrap();
-    let mut receiver = deleting(&mut a, &name).await;
+    let mut receiver = receiver(&mut a, &name).await;
     assert_eq!(texts(&take(&mut receiver, 3).await), ["first", "other", "none"]);
     nothing(&mut receiver).await;
 }

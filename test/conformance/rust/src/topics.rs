@@ -96,6 +96,6 @@ async fn a_queue_forwards_to_another() {
     let mut at = client(1).await;
     send_all(&mut at, &from, numbered(3)).await.unwrap();
     let mut elsewhere = client(3).await;
-    let mut receiver = deleting(&mut elsewhere, &to).await;
+    let mut receiver = receiver(&mut elsewhere, &to).await;
     assert_eq!(texts(&take(&mut receiver, 3).await), up_to(3));
 }
