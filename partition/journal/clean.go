@@ -37,13 +37,6 @@ func (j *Journal) runCleaner() {
 	}
 }
 
-func (j *Journal) wakeCleaner() {
-	select {
-	case j.clean <- struct{}{}:
-	default:
-	}
-}
-
 // cleanOldest frees the oldest segment if no group needs it. If the journal has become more than twice as large as
 // its entries, it copies the entries of the oldest segment first: so one byte is copied for each byte that is
 // appended, at most. It reports whether it has freed a segment.
@@ -134,13 +127,6 @@ func (j *Journal) isDamagedIn(s *segment) bool {
 		}
 	}
 	return false
-}
-
-// placed is an entry in a segment.
-type placed struct {
-	group uint32
-	index uint64
-	at    place
 }
 
 // entriesIn returns the entries of a segment that are needed, in the order of the file.

@@ -7,6 +7,9 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
+// Range is the range of a group: the first and last index, both 0 when it has no entries.
+type Range struct{ First, Last uint64 }
+
 // place is where an entry is: 12 bytes of memory for each entry.
 type place struct {
 	segment uint32 // 0 for no entry
@@ -96,4 +99,11 @@ func (g *groupIndex) firstGap() uint64 {
 		return g.first + uint64(at)
 	}
 	return 0
+}
+
+// placed is an entry in a segment.
+type placed struct {
+	group uint32
+	index uint64
+	at    place
 }

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,12 +18,6 @@ const (
 	// SegmentBytesDefault is the size of a segment: half of the default ballast, so that deleting the ballast makes
 	// space for one.
 	SegmentBytesDefault = 32 << 20
-	segmentBytesMin     = 4 * sectorBytes
-	batchBytesMax       = 1 << 30 // of one append
-	batchKeptBytesMax   = 1 << 20 // of memory kept from one batch to the next
-	// markDelay is how long nothing must have been appended before a mark is written: it says that the batch before
-	// it was synced, so that damage to that batch is not taken for a write that was under way.
-	markDelay = 100 * time.Millisecond
 )
 
 var (
@@ -37,9 +30,6 @@ var (
 		"otherwise \"peeklock raft-log cut\" cuts it, and what it confirmed is lost: %w", disk.ErrDamaged)
 	errClosed = errors.New("journal is closed")
 )
-
-// Range is the range of a group: the first and last index, both 0 when it has no entries.
-type Range struct{ First, Last uint64 }
 
 // Config configures a journal.
 type Config struct {
@@ -95,122 +85,6 @@ type Journal struct {
 	done    sync.WaitGroup
 }
 
-// Open opens the journal and creates it if the catalog has none. It cuts what a crash has left of a batch that
-// was never confirmed. Damage reports which groups have entries that cannot be read.
-func Open(cfg Config) (*Journal, error) {
-	j := &Journal{
-		files: cfg.FS, dir: cfg.Dir, catalog: cfg.Catalog, segmentBytes: cfg.SegmentBytes, logger: cfg.Logger, cutUndecided: cfg.CutUndecided,
-		forgotten: make(map[uint32]bool),
-		turn:      make(chan struct{}, 1), groups: make(map[uint32]*groupIndex),
-		spareTurn: make(chan struct{}, 1), prepare: make(chan struct{}, 1), clean: make(chan struct{}, 1), closing: make(chan struct{}),
-	}
-	if j.segmentBytes == 0 {
-		j.segmentBytes = SegmentBytesDefault
-	}
-	j.segmentBytes = roundUp(max(j.segmentBytes, segmentBytesMin))
-	if err := j.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open journal %s: %w", cfg.Dir, err), j.closeSegments())
-	}
-	j.mark = time.AfterFunc(markDelay, j.writeMark)
-	j.done.Go(j.runCleaner)
-	j.done.Go(j.runPreparer)
-	j.wakeCleaner()
-	return j, nil
-}
-
-func (j *Journal) open() error {
-	id, err := j.catalog.Get(KeyID)
-	if err != nil {
-		return err
-	}
-	if len(id) == 0 {
-		return j.create()
-	}
-	if _, err := j.files.Stat(j.dir); err != nil {
-		return err
-	}
-	if len(id) != idBytes {
-		return fmt.Errorf("the id of the journal has %d bytes: %w", len(id), disk.ErrDamaged)
-	}
-	j.id = [idBytes]byte(id)
-	return j.recover()
-}
-
-// create gives a new journal its id, before anything else is written.
-func (j *Journal) create() error {
-	if err := j.files.MkdirAll(j.dir, disk.FolderMode); err != nil {
-		return err
-	}
-	names, err := j.listSegments()
-	if err != nil {
-		return err
-	}
-	if len(names) > 0 {
-		return fmt.Errorf("the folder holds %d segments that the log beside it does not know: restore the log that belongs to them", len(names))
-	}
-	_, _ = rand.Read(j.id[:]) // never fails
-	if err := j.files.SyncFolder(filepath.Dir(j.dir)); err != nil {
-		return err
-	}
-	return j.catalog.Set(KeyID, j.id[:])
-}
-
-// Append appends entries of any groups, each at the next index of its group, and returns when they are on disk.
-// A shortage of space or file descriptors (disk.IsRetriableWrite) has changed nothing; after any other error the journal
-// accepts no more writes.
-func (j *Journal) Append(entries []Entry) error {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
-	if err := j.checkNext(entries); err != nil {
-		return err
-	}
-	batch := beginBatch(j.buffer)
-	places := make([]place, len(entries))
-	for i := range entries {
-		places[i] = place{offset: uint32(len(batch)), bytes: uint32(len(entries[i].Data) + len(entries[i].Extensions))}
-		batch = appendRecord(batch, kindAppend, &entries[i])
-	}
-	s, offset, err := j.write(batch, len(entries))
-	if err != nil {
-		return err
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for i := range entries {
-		places[i].segment, places[i].offset = s.seg, places[i].offset+offset
-		if err := j.setPlace(&entries[i], places[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkNext checks that the entries continue their groups.
-func (j *Journal) checkNext(entries []Entry) error {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	var group uint32
-	var next uint64
-	size := 0
-	for i := range entries {
-		e := &entries[i]
-		if size += recordHeadBytes + len(e.Data) + len(e.Extensions); size > batchBytesMax {
-			return fmt.Errorf("append: more than %d bytes at once", batchBytesMax)
-		}
-		if i == 0 || e.Group != group {
-			group, next = e.Group, e.Index
-			if g := j.groups[group]; g != nil && len(g.places) > 0 {
-				next = g.rangeOf().Last + 1
-			}
-		}
-		if e.Index != next || e.Index == 0 {
-			return fmt.Errorf("append %d to group %d: the next is %d", e.Index, group, next)
-		}
-		next++
-	}
-	return nil
-}
-
 // setPlace enters the place of an entry into the index. Called with mu held.
 func (j *Journal) setPlace(e *Entry, at place) error {
 	g := j.groups[e.Group]
@@ -241,51 +115,6 @@ func (j *Journal) segment(seg uint32) *segment {
 		return nil
 	}
 	return j.segments[seg-j.segments[0].seg]
-}
-
-// DeleteRange deletes the entries of a group from low to high, which must be at either end of the group, and
-// returns when that is on disk. Errors are those of Append.
-func (j *Journal) DeleteRange(group uint32, low, high uint64) error {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
-	j.mu.RLock()
-	var held Range
-	if g := j.groups[group]; g != nil {
-		held = g.rangeOf()
-	}
-	j.mu.RUnlock()
-	switch {
-	case held.Last == 0 || low > held.Last || high < held.First:
-		return nil
-	case low > held.First && high < held.Last:
-		return fmt.Errorf("delete %d to %d of group %d: a range inside the log", low, high, group)
-	}
-	batch := appendRecord(beginBatch(j.buffer), kindDelete, &Entry{Group: group, Index: low, Term: high})
-	if _, _, err := j.write(batch, 1); err != nil {
-		return err
-	}
-	j.mu.Lock()
-	err := j.deletePlaces(group, low, high)
-	j.mu.Unlock()
-	j.wakeCleaner()
-	return err
-}
-
-// Forget deletes all entries of a group, also those that cannot be read, and returns when that is on disk: Damage reports
-// nothing of the group anymore. Errors are those of Append.
-func (j *Journal) Forget(group uint32) error {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
-	batch := appendRecord(beginBatch(j.buffer), kindForget, &Entry{Group: group})
-	if _, _, err := j.write(batch, 1); err != nil {
-		return err
-	}
-	j.mu.Lock()
-	j.dropPlaces(group)
-	j.forgotten[group] = true
-	j.mu.Unlock()
-	j.wakeCleaner()
-	return nil
 }
 
 // Accept says that no group needs what Lost reports. Until then no segment is freed: the next open finds what was lost again,
@@ -331,63 +160,7 @@ func (j *Journal) deletePlaces(group uint32, low, high uint64) error {
 	return nil
 }
 
-// write writes a batch and syncs it. Called with the turn. It returns the segment and the offset of the batch.
-func (j *Journal) write(batch []byte, records int) (*segment, uint32, error) {
-	if cap(batch) <= batchKeptBytesMax {
-		j.buffer = batch
-	}
-	if j.failed != nil {
-		return nil, 0, j.failed
-	}
-	s, offset, err := j.writeAndSync(batch, records)
-	if err != nil && !disk.IsRetriableWrite(err) {
-		j.failed = fmt.Errorf("journal %s accepts no more writes: %w", j.dir, err)
-	}
-	return s, offset, err
-}
-
-func (j *Journal) writeAndSync(batch []byte, records int) (*segment, uint32, error) {
-	length := roundUp(len(batch))
-	if len(j.segments) == 0 || j.partial || j.end+uint64(length) > j.newest().base+j.newest().capacity() {
-		if err := j.createSegment(length); err != nil {
-			return nil, 0, err
-		}
-		j.wakeCleaner()
-	}
-	s := j.newest()
-	batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: j.synced, records: uint32(records)})
-	offset := s.offsetOf(j.end)
-	if _, err := s.file.WriteAt(batch, offset); err != nil {
-		j.partial = true
-		return nil, 0, err
-	}
-	if err := disk.SyncData(s.file); err != nil {
-		return nil, 0, err
-	}
-	j.end += uint64(len(batch))
-	j.synced = j.end
-	j.marked = records == 0
-	if !j.marked {
-		j.mark.Reset(markDelay)
-	}
-	j.askForSpare()
-	return s, uint32(offset), nil
-}
-
 func (j *Journal) newest() *segment { return j.segments[len(j.segments)-1] }
-
-// writeMark writes a batch without records, if the newest batch is none: it says that those before it were
-// synced.
-func (j *Journal) writeMark() {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
-	if j.marked || j.failed != nil || len(j.segments) == 0 {
-		return
-	}
-	if _, _, err := j.write(beginBatch(nil), 0); err != nil {
-		j.logger.Warn("failed to write a mark to the journal", "error", err)
-	}
-}
 
 // Read reads an entry. Its data is a copy. Errors are ErrNotFound, or wrap disk.ErrDamaged.
 func (j *Journal) Read(group uint32, index uint64, out *Entry) error {
@@ -457,29 +230,17 @@ func (j *Journal) Bytes() (n int64) {
 	return n
 }
 
-// Close ends the journal; nothing more is written. It may be called once.
-func (j *Journal) Close() error {
-	close(j.closing)
-	j.mark.Stop()
-	j.done.Wait()
-	j.turn <- struct{}{}
-	j.failed = errClosed
-	<-j.turn
-	return j.closeSegments()
-}
-
-func (j *Journal) closeSegments() error {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	var err error
-	for _, s := range j.segments {
-		err = errors.Join(err, s.close())
-	}
-	if j.spare != nil { // the next open removes the file
-		err = errors.Join(err, j.spare.file.Close())
-	}
-	return err
-}
-
 // groupsInOrder returns the numbers of the groups in order.
 func groupsInOrder(groups map[uint32]*groupIndex) []uint32 { return slices.Sorted(maps.Keys(groups)) }
+
+func (j *Journal) path(seg uint32) string { return filepath.Join(j.dir, segmentName(seg)) }
+
+// isLost reports whether entries of a group may be missing.
+func (j *Journal) isLost(group uint32) bool { return j.lost != nil && !j.forgotten[group] }
+
+func (j *Journal) wakeCleaner() {
+	select {
+	case j.clean <- struct{}{}:
+	default:
+	}
+}

@@ -108,9 +108,6 @@ func (j *Journal) checkGroups() error {
 	return nil
 }
 
-// isLost reports whether entries of a group may be missing.
-func (j *Journal) isLost(group uint32) bool { return j.lost != nil && !j.forgotten[group] }
-
 // scan reads the batches of one segment into the index.
 type scan struct {
 	journal  *Journal

@@ -9,13 +9,6 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// spareFile is the file of the segment that comes next: it holds zeros, and the catalog does not know it yet.
-type spareFile struct {
-	seg  uint32
-	size uint64
-	file disk.File
-}
-
 // askForSpare wakes the preparer once the newest segment is half full. Called with the turn.
 func (j *Journal) askForSpare() {
 	s := j.newest()

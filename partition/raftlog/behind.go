@@ -33,21 +33,6 @@ type behind struct {
 
 var errInstanceEnded = errors.New("the raft instance has ended")
 
-// SetLeader tells the log how to find out whether the raft instance leads, which raft's main goroutine asks; nil if it
-// does not run.
-func (g *Group) SetLeader(leads func() bool) {
-	if leads == nil {
-		g.leads.Store(nil)
-		return
-	}
-	g.leads.Store(&leads)
-}
-
-func (g *Group) isLeader() bool {
-	leads := g.leads.Load()
-	return leads != nil && (*leads)()
-}
-
 // mayWriteBehind reports whether raft may go on before the entries are on disk.
 func (g *Group) mayWriteBehind(entries []*raft.Log) bool {
 	bytes := 0

@@ -1,8 +1,6 @@
 package raftlog
 
 import (
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -21,6 +19,9 @@ type entryCache struct {
 	bytes   int
 	total   *atomic.Int64 // bytes of all groups
 }
+
+// EntryOverhead is the approximate size of an entry besides its data, in bytes.
+const EntryOverhead = 64
 
 func entryBytes(e *raft.Log) int { return len(e.Data) + len(e.Extensions) + EntryOverhead }
 
@@ -86,32 +87,4 @@ func (c *entryCache) shrink(bytes int, keep uint64) {
 func (c *entryCache) reset() {
 	c.grow(-c.bytes)
 	*c = entryCache{total: c.total}
-}
-
-// trimCaches drops entries when the caches of all groups exceed logCacheBytesMax: groups to which nothing was appended
-// while that much was appended to others keep nothing, the others share half of it.
-func (l *Log) trimCaches() {
-	if l.cached.Load() <= logCacheBytesMax || !l.trimming.TryLock() {
-		return
-	}
-	defer l.trimming.Unlock()
-	l.mu.Lock()
-	groups := slices.Collect(maps.Values(l.groups))
-	l.mu.Unlock()
-	now, busy := l.appended.Load(), 0
-	isBusy := func(g *Group) bool { return now-g.appendedAt.Load() <= logCacheBytesMax }
-	for _, g := range groups {
-		if isBusy(g) {
-			busy++
-		}
-	}
-	for _, g := range groups {
-		share := 0
-		if isBusy(g) {
-			share = logCacheBytesMax / 2 / busy
-		}
-		g.mu.Lock()
-		g.cache.shrink(share, g.storedBelow.Load()) // what is not on disk yet is read from here
-		g.mu.Unlock()
-	}
 }

@@ -14,4 +14,8 @@
 //     it is told (OnFailure).
 //   - With a journal, damage to the file is restored from its copy or refused, and changes no term or vote (copy.go).
 //   - A range of the log belongs to one replica (Owner).
+//
+// Below are [Store] and the files that implement it: bolt.go, meta.go, copy.go, restore.go and values.go for the raft-boltdb file,
+// journal_store.go for the journal. Above are [Log] and [Group], which know each other: write.go combines the writes of groups,
+// behind.go counts those that raft does not wait for, and append.go, delete.go, reopen.go and stable.go implement what raft calls.
 package raftlog

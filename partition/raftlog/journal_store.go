@@ -3,7 +3,6 @@ package raftlog
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -11,27 +10,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/journal"
 )
-
-// ownersMax is more than the partitions that a cluster can have, the catalog included.
-const ownersMax = 1 << 13
-
-// JournalFolder is the name of the folder of the journal, beside the file of the log.
-const JournalFolder = "journal"
-
-// Kind is where a log keeps its entries.
-type Kind string
-
-// The kinds of logs.
-const (
-	// Bolt keeps the entries in the raft-boltdb file.
-	Bolt Kind = "bolt"
-	// Journal keeps the entries in a journal beside the raft-boltdb file, which keeps terms, votes, owners and the
-	// catalog of the journal's segments.
-	Journal Kind = "journal"
-)
-
-// ErrOtherKind means that the entries of the log are elsewhere than its configuration says.
-var ErrOtherKind = errors.New("the log is of another kind")
 
 // journalStore keeps entries in a journal and values in the store of the log.
 type journalStore struct {
@@ -71,38 +49,6 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 		ranges[fsm.PartitionID(id)] = IndexRange{r.First, r.Last}
 	}
 	return &journalStore{Store: values, journal: j}, ranges, nil
-}
-
-// CutUndecided cuts a batch at the end of the journal of a closed log that cannot be read and may have been confirmed
-// (journal.ErrUndecided). What only this batch confirmed is lost. It reports whether there was one.
-func CutUndecided(cfg Config) (cut bool, err error) {
-	cfg.Kind, cfg.cutUndecided = Journal, true
-	l, err := Open(cfg)
-	if err != nil {
-		return false, err
-	}
-	return l.journal.HasCut(), l.Close()
-}
-
-func (cfg *Config) journalFolder() string {
-	return filepath.Join(filepath.Dir(cfg.Path), JournalFolder)
-}
-
-// damagedOwners returns the groups that have a replica, and of which entries cannot be read.
-func damagedOwners(values Store, j *journal.Journal) (damaged []fsm.PartitionID, err error) {
-	for id := range fsm.PartitionID(ownersMax) {
-		if j.Damage(uint32(id)) == nil {
-			continue
-		}
-		owner, err := values.Get(fmt.Appendf(nil, "%d/%s", id, keyReplica))
-		if err != nil && !isNotFound(err) {
-			return nil, err
-		}
-		if len(owner) > 0 {
-			damaged = append(damaged, id)
-		}
-	}
-	return damaged, nil
 }
 
 // catalog keeps the catalog of a journal among the values.

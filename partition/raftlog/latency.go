@@ -49,12 +49,3 @@ func (l *latencies) median() time.Duration {
 	slices.Sort(took)
 	return took[len(took)/2]
 }
-
-// Latency returns how long writes take now.
-func (l *Log) Latency() Latency {
-	now := Latency{Median: l.latencies.median()}
-	if at := l.started.Load(); at != 0 {
-		now.Oldest = time.Since(time.Unix(0, at))
-	}
-	return now
-}

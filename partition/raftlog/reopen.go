@@ -22,6 +22,35 @@ type truncation struct {
 // Without it the log drops all entries before a gap.
 func (g *Group) SnapshotEnd(end func() uint64) { g.snapshotEnd = end }
 
+// Reconcile checks that the log continues where the newest snapshot ends, at an index of a term, and drops a log that contradicts
+// the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
+// behind them. If they stayed, raft would ask for snapshots without end.
+//
+// It returns an error that wraps ErrDamaged if entries of the group cannot be read.
+func (g *Group) Reconcile(index, term uint64) error {
+	if g.log.journal != nil {
+		if err := g.log.journal.Damage(uint32(g.id)); err != nil {
+			return fmt.Errorf("log of group %d: %w: %w", g.id, ErrDamaged, err)
+		}
+	}
+	first, _ := g.FirstIndex()
+	last, _ := g.LastIndex()
+	if first > index+1 {
+		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, ErrDamaged)
+	}
+	if index == 0 || index < first || last < index {
+		return nil // no entry at the index of the snapshot that could contradict it
+	}
+	var e raft.Log
+	if err := g.read(index, &e); err != nil {
+		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
+	}
+	if e.Term == term {
+		return nil
+	}
+	return g.clear()
+}
+
 // noteStored records that an append succeeded: raft now knows the last index of the log.
 func (g *Group) noteStored() {
 	g.mu.Lock()

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/hashicorp/raft"
 )
+
+const idleStreamsPerPeer = 3 // kept open for the next request
 
 const (
 	// Requests and what is read of them pass through buffers of this size: larger ones take more than one call of the
@@ -132,108 +133,5 @@ func (i *idleStreams) closeUnused() {
 	i.mu.Unlock()
 	for _, s := range unused {
 		_ = s.conn.Close()
-	}
-}
-
-// stream returns a stream to a replica: an idle one, or else a new one.
-func (t Transport) stream(address raft.ServerAddress) (*framedStream, error) {
-	if s := t.idle.take(address); s != nil {
-		return s, nil
-	}
-	conn, err := t.cfg.Streams.dial(address, streamRequestTimeout)
-	if err != nil {
-		return nil, err
-	}
-	return &framedStream{conn: conn, answers: bufio.NewReaderSize(conn, answerBufferBytes)}, nil
-}
-
-// send sends a request and reads its answer. The stream of a snapshot is not used again.
-func (t Transport) send(id raft.ServerID, target raft.ServerAddress, request, answer any, snapshot io.Reader) error {
-	address := replicaAddress(id, target)
-	s, err := t.stream(address)
-	if err != nil {
-		return err
-	}
-	err = s.call(request, answer, snapshot)
-	var answered remoteError
-	if reusable := err == nil || errors.As(err, &answered); reusable && snapshot == nil {
-		t.idle.put(address, s)
-	} else {
-		_ = s.conn.Close()
-	}
-	return err
-}
-
-// acceptStreams serves the streams that peers open.
-func (t Transport) acceptStreams() {
-	for {
-		conn, err := t.cfg.Streams.accept()
-		if err != nil {
-			return
-		}
-		t.receptions.running.Go(func() {
-			err := t.serveStream(conn)
-			_ = conn.Close()
-			if malformed := malformedError(""); errors.As(err, &malformed) {
-				t.cfg.Logger.Error("closed a stream of a peer", "peer", conn.peer, "error", err)
-			}
-		})
-	}
-}
-
-func (t Transport) failedAppends() uint64 {
-	if t.cfg.FailedAppends == nil {
-		return 0
-	}
-	return t.cfg.FailedAppends()
-}
-
-// refusalAsError turns a refusal of entries into an error. Raft refuses entries that its log cannot store, as on a full disk, like
-// entries that do not follow its log. The leader would send one earlier entry with each try, beyond the beginning of
-// the follower's log, and then a snapshot of which the follower has more.
-func refusalAsError(answer raft.RPCResponse) raft.RPCResponse {
-	if got, is := answer.Response.(*raft.AppendEntriesResponse); is && !got.Success && !got.NoRetryBackoff && answer.Error == nil {
-		answer.Error = errNotStored
-	}
-	return answer
-}
-
-// serveStream passes the requests of a stream to raft, one after the other, until the stream ends.
-func (t Transport) serveStream(conn *trackedConn) error {
-	r := bufio.NewReaderSize(conn, requestBufferBytes)
-	answers := make(chan raft.RPCResponse, 1)
-	var out []byte
-	for {
-		f, err := readFrame(r, frameBytesMax)
-		if err != nil {
-			return err
-		}
-		request, err := decodeRequest(&f)
-		if err != nil {
-			return err
-		}
-		rpc := raft.RPC{Command: request, RespChan: answers}
-		install, isInstall := request.(*raft.InstallSnapshotRequest)
-		if isInstall {
-			rpc.Reader = io.LimitReader(r, install.Size)
-		}
-		failed := t.failedAppends()
-		if !t.pass(rpc) {
-			return errClosed
-		}
-		select {
-		case answer := <-answers:
-			if t.failedAppends() != failed {
-				answer = refusalAsError(answer)
-			}
-			if out, err = appendAnswer(out[:0], f.kind, answer); err != nil {
-				return err
-			}
-		case <-t.cfg.Closed:
-			return errClosed
-		}
-		if _, err := conn.Write(out); err != nil || isInstall {
-			return err // what remains of a snapshot is no request
-		}
 	}
 }

@@ -83,21 +83,6 @@ func untilMultiple(now time.Time, d time.Duration) time.Duration {
 	return d - time.Duration(now.UnixNano())%d
 }
 
-// Urgent sends heartbeats at once until done is called: raft waits for one of them.
-func (t Transport) Urgent() (done func()) {
-	b := t.heartbeats
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.urgent++
-	close(b.hurry)
-	b.hurry = make(chan struct{})
-	return func() {
-		b.mu.Lock()
-		b.urgent--
-		b.mu.Unlock()
-	}
-}
-
 // wait returns a channel that is closed when the peer answers its next heartbeat.
 func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 	b.mu.Lock()

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+const requestsInFlight = 2 // AppendEntries on one stream; more was measured as worse
+
 // pipeline sends requests for entries over a stream without waiting for the answers to those before. One goroutine always reads:
 // an answer wakes no other one before raft.
 //

@@ -15,6 +15,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+const (
+	acceptedWaitingMax = 16 // raft streams accepted and not yet taken by the transport
+	streamsPerPeerMax  = 16 // opened by one peer; it needs one for entries, one for heartbeats and those that are idle
+)
+
 // Streams holds the streams of one raft instance: those that it dials through StreamConfig.Dial, and those of peers, which are
 // given to Accepted. The raft address of a replica is the id of its member, so a member may change its network address at any time.
 // Closing Streams unblocks every goroutine that reads from one.

@@ -1,24 +1,12 @@
 package transport
 
 import (
-	"errors"
 	"io"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-)
-
-const (
-	acceptedWaitingMax  = 16                     // raft streams accepted and not yet taken by the transport
-	idleStreamsPerPeer  = 3                      // kept open for the next request
-	idleStreamTimeout   = time.Minute            // a kept stream is closed after one to two of these without a request
-	streamsPerPeerMax   = 16                     // opened by one peer; it needs one for entries, one for heartbeats and those that are idle
-	requestsInFlight    = 2                      // AppendEntries on one stream; more was measured as worse
-	staleStreamsTimeout = 500 * time.Millisecond // a dead stream fails at once
-	heartbeatWaitMax    = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
 // Transport is a raft.Transport that sends requests as frames.
@@ -62,23 +50,6 @@ type Config struct {
 	HoldsBack func() bool
 }
 
-// errNotStored is the answer to entries that could not be stored.
-var errNotStored = errors.New("the entries could not be stored")
-
-var errHeldBack = errors.New("this replica leaves elections to others")
-
-// New starts to forward incoming requests until cfg.Closed is closed.
-func New(cfg Config) Transport {
-	t := Transport{
-		cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
-		heartbeats: newHeartbeats(), receptions: new(receptions),
-		idle: &idleStreams{kept: make(map[raft.ServerAddress][]*framedStream)},
-	}
-	t.receptions.running.Go(t.sweep)
-	t.receptions.running.Go(t.acceptStreams)
-	return t
-}
-
 // SetRaft sets the raft instance that uses the transport.
 func (t Transport) SetRaft(r *raft.Raft) { t.raft.Store(r) }
 
@@ -104,74 +75,6 @@ func (Transport) DecodePeer(address []byte) raft.ServerAddress { return raft.Ser
 // Close closes all streams.
 func (t Transport) Close() error { return t.cfg.Streams.Close() }
 
-// RequestVote retries over stale streams.
-func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
-}
-
-// RequestPreVote retries over stale streams. It fails while this replica leaves elections to others.
-func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	if t.cfg.HoldsBack != nil && t.cfg.HoldsBack() {
-		return errHeldBack
-	}
-	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
-}
-
-// TimeoutNow retries over stale streams.
-func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
-}
-
-// InstallSnapshot sends a snapshot.
-func (t Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.send(id, target, args, resp, data)
-}
-
-// retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds
-// that out with a request. Raft asks for a vote only once, so without the retry a candidate would lose its
-// campaign although the peer is healthy. Asking twice for the same vote is harmless. The retries end after
-// staleStreamsTimeout.
-func retryStale(request func() error) (err error) {
-	begun := time.Now()
-	for range idleStreamsPerPeer + 1 {
-		err = request()
-		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) > staleStreamsTimeout {
-			return err
-		}
-	}
-	return err
-}
-
-// sweep releases what is held for replicas to which this one sends nothing any more.
-func (t Transport) sweep() {
-	look := time.NewTicker(idleStreamTimeout)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-			t.idle.closeUnused()
-			if r := t.raft.Load(); r != nil {
-				t.heartbeats.forgetAllBut(r.GetConfiguration().Configuration().Servers)
-			}
-		case <-t.cfg.Closed:
-			return
-		}
-	}
-}
-
-// pass passes a request of a peer to raft. It returns false when the instance is closed.
-func (t Transport) pass(rpc raft.RPC) bool {
-	if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is {
-		t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
-		return true
-	}
-	t.allowUnknownCandidate(rpc.Command)
-	if vote, is := rpc.Command.(*raft.RequestVoteRequest); is && t.cfg.OnRefusedVote != nil {
-		rpc.RespChan = t.observeVote(vote, rpc.RespChan)
-	}
-	return t.forward(rpc)
-}
-
 // forward gives a request to raft. It returns false when the instance is closed.
 func (t Transport) forward(rpc raft.RPC) bool {
 	select {
@@ -182,53 +85,20 @@ func (t Transport) forward(rpc raft.RPC) bool {
 	}
 }
 
-// observeVote forwards the answer to a vote request, and reports a refusal.
-func (t Transport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
-	answers := make(chan raft.RPCResponse, 1)
-	go func() {
-		select {
-		case answer := <-answers:
-			to <- answer // the channel is buffered
-			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
-				t.cfg.OnRefusedVote(vote)
-			}
-		case <-t.cfg.Closed:
-		}
-	}()
-	return answers
-}
-
-// allowUnknownCandidate makes raft accept a candidate that is not a voter in this replica's configuration: it
-// removes the id by which raft looks the candidate up, or replaces it by that of a voter where raft requires
-// one. Raft uses the id for nothing else (1.7.3, requestVote and requestPreVote); it stores votes by address.
-func (t Transport) allowUnknownCandidate(command any) {
-	r := t.raft.Load()
-	if r == nil {
-		return
-	}
-	voter := raft.ServerID("")
-	known := func(id []byte) bool {
-		for _, s := range r.GetConfiguration().Configuration().Servers {
-			if s.Suffrage == raft.Voter {
-				voter = s.ID
-				if string(s.ID) == string(id) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	switch request := command.(type) {
-	case *raft.RequestVoteRequest:
-		if !known(request.ID) {
-			request.ID = nil
-		}
-	case *raft.RequestPreVoteRequest:
-		if !known(request.ID) {
-			request.ID = []byte(voter)
-		}
-	}
-}
-
 // SetHeartbeatHandler leaves the heartbeat fast path off.
 func (Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// Urgent sends heartbeats at once until done is called: raft waits for one of them.
+func (t Transport) Urgent() (done func()) {
+	b := t.heartbeats
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.urgent++
+	close(b.hurry)
+	b.hurry = make(chan struct{})
+	return func() {
+		b.mu.Lock()
+		b.urgent--
+		b.mu.Unlock()
+	}
+}

@@ -62,14 +62,14 @@ func partitionFaults() []Fault {
 		// Leaves the commit index of a request for entries behind the last entry of the request.
 		{Name: "commit-behind-sent", Package: "partition/transport", Test: "TestCommitIndexEndsWithTheEntries", Patches: []overlay.Patch{
 			{
-				"partition/transport/append.go",
+				"partition/transport/pieces.go",
 				"piece.LeaderCommitIndex = min(piece.LeaderCommitIndex, last)",
 				"if !FAULT { piece.LeaderCommitIndex = min(piece.LeaderCommitIndex, last) }",
 			},
 		}},
 		// Lets a leader tell followers that entries are committed that are not on its own disk yet.
 		{Name: "commit-unstored", Package: "partition/transport", Test: "TestCommitIndexEndsWithWhatIsStored", Patches: []overlay.Patch{
-			{"partition/transport/append.go", "if t.cfg.Stored != nil {", "if t.cfg.Stored != nil && !FAULT {"},
+			{"partition/transport/pieces.go", "if t.cfg.Stored != nil {", "if t.cfg.Stored != nil && !FAULT {"},
 		}},
 		// Lets compaction wait for space or a file descriptor, for 30 s, with the lock of the machine.
 		{Name: "compact-waits-for-space", Package: "partition", Test: "TestNoCommandWaitsForASegmentWithTheLock", Patches: []overlay.Patch{
@@ -160,14 +160,14 @@ func partitionFaults() []Fault {
 		// Lets raft read a snapshot from the stream on its main goroutine.
 		{Name: "install-without-deadline", Package: "partition", Test: "TestFollowerVotesWhileASnapshotStalls", Patches: []overlay.Patch{
 			{
-				"partition/transport/transport.go",
+				"partition/transport/serve.go",
 				"if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is {",
 				"if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !FAULT {",
 			},
 		}},
 		// Keeps log entries that contradict the snapshot at their index.
 		{Name: "keep-contradicting-log", Package: "partition/raftlog", Test: "TestLogThatContradictsTheSnapshotIsDropped", Patches: []overlay.Patch{
-			{"partition/raftlog/group.go", "if e.Term == term {", "if e.Term == term || FAULT {"},
+			{"partition/raftlog/reopen.go", "if e.Term == term {", "if e.Term == term || FAULT {"},
 		}},
 		// Keeps a raft instance whose last index is wrong, because the append behind a truncation has failed.
 		{Name: "keep-instance-after-failed-append", Package: "partition", Test: "TestFailedAppendAfterTruncation", Patches: []overlay.Patch{
@@ -176,7 +176,7 @@ func partitionFaults() []Fault {
 		// Keeps the copy from which the file of terms and votes was written again while the file changes.
 		{Name: "keep-pending-copy", Package: "partition/raftlog", Test: "TestCrashAtEveryStepOfTheCopyChangesNoValue", Patches: []overlay.Patch{
 			{
-				"partition/raftlog/copy.go",
+				"partition/raftlog/restore.go",
 				"func() error { return cfg.FS.Remove(path + copySuffix) }",
 				"func() error { if FAULT { return nil }; return cfg.FS.Remove(path + copySuffix) }",
 			},
@@ -209,7 +209,7 @@ func partitionFaults() []Fault {
 		// Lets one request for entries carry any number of bytes.
 		{Name: "request-without-byte-bound", Package: "partition/transport", Test: "TestFollowerHoldsWhatIsCounted", Patches: []overlay.Patch{
 			{
-				"partition/transport/append.go",
+				"partition/transport/pieces.go",
 				"if i > 0 && size > requestBytesMax || i == frameEntriesMax {",
 				"if i > 0 && size > requestBytesMax && !FAULT || i == frameEntriesMax {",
 			},
@@ -268,14 +268,14 @@ func partitionFaults() []Fault {
 		// Lets the head of a batch in a journal claim that the batch itself was synced.
 		{Name: "synced-too-far", Package: "partition/journal", Test: "TestJournalSurvivesALossOfPowerAtEverySector", Patches: []overlay.Patch{
 			{
-				"partition/journal/journal.go",
+				"partition/journal/write.go",
 				"batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: j.synced, records: uint32(records)})",
 				"synced := j.synced; if FAULT { synced += uint64(length) }; batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: synced, records: uint32(records)})",
 			},
 		}},
 		// Uses the file of terms and votes as it is, and not its copy.
 		{Name: "trust-raft-db", Package: "partition/raftlog", Test: "TestDamageWhileTheLogIsOpenHasNoEffect", Patches: []overlay.Patch{
-			{"partition/raftlog/copy.go", "if c == nil {", "if FAULT { c = nil }; if c == nil {"},
+			{"partition/raftlog/restore.go", "if c == nil {", "if FAULT { c = nil }; if c == nil {"},
 		}},
 		// Indexes the newest batch of a journal without making it durable.
 		{Name: "trust-unsynced-tail", Package: "partition/journal", Test: "TestWhatIsReadAfterAFailedSyncIsDurable", Patches: []overlay.Patch{
