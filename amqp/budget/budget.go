@@ -98,17 +98,9 @@ func New(bytes int64) *Budget {
 // time (the gateway holds the mutex of the connection); the other methods may be called concurrently. A nil
 // *Account counts nothing and is never restricted.
 type Account struct {
-	budget  *Budget
-	changed func(Level)
-	level   atomic.Int32
-	fair    atomic.Int64
+	holding
 
-	// The caller of Set writes reserved under the mutex of the Budget and may read it without that mutex. The
-	// mutex of the Budget guards the fields below.
-	reserved int64
-	pool     *pool
-	share    *share
-	serial   uint64
+	budget *Budget
 }
 
 // Open adds the account of an unauthenticated connection. The Budget calls changed when the level of the
@@ -118,8 +110,8 @@ func (b *Budget) Open(changed func(Level)) *Account {
 	defer b.mu.Unlock()
 	b.accounts++
 	b.serial++
-	a := &Account{budget: b, changed: changed, serial: b.serial}
-	b.unauthenticated.add(a, Owner{})
+	a := &Account{budget: b, holding: holding{changed: changed, serial: b.serial}}
+	b.unauthenticated.add(&a.holding, Owner{})
 	return a
 }
 
@@ -134,9 +126,9 @@ func (a *Account) Assign(to Owner) {
 	if a.share == nil {
 		return
 	}
-	a.pool.remove(a)
-	b.authenticated.add(a, to)
-	if a.Level() == Evicted {
+	a.pool.remove(&a.holding)
+	b.authenticated.add(&a.holding, to)
+	if a.current() == Evicted {
 		b.authenticated.restricted++
 	} else {
 		a.set(Unrestricted)
@@ -183,7 +175,7 @@ func (a *Account) reserve(bytes int64) {
 	a.share.used += bytes - a.reserved
 	a.pool.used += bytes - a.reserved
 	a.reserved = bytes
-	if level := a.Level(); level != Unrestricted && level != Evicted && bytes <= a.fair.Load() {
+	if level := a.current(); level != Unrestricted && level != Evicted && bytes <= a.fair.Load() {
 		a.set(Unrestricted)
 		a.pool.restricted--
 	}
@@ -202,7 +194,7 @@ func (a *Account) Close() {
 		return
 	}
 	was := a.pool
-	was.remove(a)
+	was.remove(&a.holding)
 	a.share, a.reserved = nil, 0
 	b.accounts--
 	b.review(was)
@@ -213,19 +205,12 @@ func (a *Account) Level() Level {
 	if a == nil {
 		return Unrestricted
 	}
-	return Level(a.level.Load())
+	return a.current()
 }
 
 // Fair returns how many bytes the account may hold without being restricted. The number is valid only while
 // the account is restricted.
 func (a *Account) Fair() int64 { return a.fair.Load() + freeBytes }
-
-// set changes the level and calls changed. The caller holds the mutex of the Budget.
-func (a *Account) set(level Level) {
-	if Level(a.level.Swap(int32(level))) != level {
-		a.changed(level)
-	}
-}
 
 // Stats returns the current stats.
 func (b *Budget) Stats() Stats {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sync/atomic"
 )
 
 // fillRoundsMax bounds the search for a fair share. After that many rounds the result is slightly too low,
@@ -25,16 +26,39 @@ type pool struct {
 // share is the sum of what the accounts of one owner hold.
 type share struct {
 	owner    Owner
-	accounts map[*Account]struct{}
+	accounts map[*holding]struct{}
 	used     int64
+}
+
+// holding is what one account holds, and how far it is restricted.
+type holding struct {
+	changed func(Level)
+	level   atomic.Int32
+	fair    atomic.Int64
+
+	// The caller of Account.Set writes reserved under the mutex of the Budget and may read it without that mutex. The
+	// mutex of the Budget guards the fields below.
+	reserved int64
+	pool     *pool
+	share    *share
+	serial   uint64
+}
+
+func (h *holding) current() Level { return Level(h.level.Load()) }
+
+// set changes the level and calls changed. The caller holds the mutex of the Budget.
+func (h *holding) set(level Level) {
+	if Level(h.level.Swap(int32(level))) != level {
+		h.changed(level)
+	}
 }
 
 func newPool() pool { return pool{shares: make(map[Owner]*share)} }
 
-func (p *pool) add(a *Account, owner Owner) {
+func (p *pool) add(a *holding, owner Owner) {
 	s := p.shares[owner]
 	if s == nil {
-		s = &share{owner: owner, accounts: make(map[*Account]struct{})}
+		s = &share{owner: owner, accounts: make(map[*holding]struct{})}
 		p.shares[owner] = s
 	}
 	s.accounts[a] = struct{}{}
@@ -44,7 +68,7 @@ func (p *pool) add(a *Account, owner Owner) {
 	p.accounts++
 }
 
-func (p *pool) remove(a *Account) {
+func (p *pool) remove(a *holding) {
 	s := a.share
 	s.used -= a.reserved
 	p.used -= a.reserved
@@ -52,7 +76,7 @@ func (p *pool) remove(a *Account) {
 	if delete(s.accounts, a); len(s.accounts) == 0 {
 		delete(p.shares, s.owner)
 	}
-	if a.Level() != Unrestricted {
+	if a.current() != Unrestricted {
 		p.restricted--
 	}
 }
@@ -62,7 +86,7 @@ func (p *pool) relieve() {
 	p.restricted = 0
 	for _, s := range p.shares {
 		for a := range s.accounts {
-			if a.Level() == Evicted {
+			if a.current() == Evicted {
 				p.restricted++
 				continue
 			}
@@ -86,7 +110,7 @@ func (p *pool) restrict(capacity int64) (ended int) {
 			fair := credit.of(s)
 			a.fair.Store(fair)
 			switch {
-			case a.Level() == Evicted:
+			case a.current() == Evicted:
 				leaving += a.reserved
 			case a.reserved <= fair:
 				a.set(Unrestricted)
@@ -108,10 +132,10 @@ func (p *pool) restrict(capacity int64) (ended int) {
 // evict evicts accounts above their fair share until the evicted accounts hold at least the given number of
 // bytes.
 func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
-	var greedy []*Account
+	var greedy []*holding
 	for _, s := range p.shares {
 		for a := range s.accounts {
-			if a.Level() != Evicted && a.reserved > fair.of(s) {
+			if a.current() != Evicted && a.reserved > fair.of(s) {
 				greedy = append(greedy, a)
 			}
 		}
@@ -121,7 +145,7 @@ func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 		if bytes <= 0 {
 			break
 		}
-		if a.Level() == Unrestricted {
+		if a.current() == Unrestricted {
 			p.restricted++
 		}
 		bytes -= a.reserved
@@ -133,7 +157,7 @@ func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 
 // order compares two accounts and places the one to evict first at the front: the largest account of the
 // largest owner, or the oldest account in a pool with oldest set.
-func (p *pool) order(a, b *Account) int {
+func (p *pool) order(a, b *holding) int {
 	if p.oldest {
 		return cmp.Compare(a.serial, b.serial)
 	}
