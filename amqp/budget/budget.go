@@ -5,23 +5,6 @@ import (
 	"sync/atomic"
 )
 
-// Thresholds of the Budget, in percent of the bytes that a pool can share.
-const (
-	// CreditPercent is the threshold above which accounts that exceed their fair share get no more credit,
-	// until the sum of all accounts is below ReliefPercent again. Fair shares are computed from ReliefPercent.
-	CreditPercent = 70
-	ReliefPercent = 60
-	// BusyPercent is the threshold above which sends of accounts that exceed their fair share are refused.
-	BusyPercent = 85
-	// EvictPercent is the threshold above which the largest accounts are closed.
-	EvictPercent = 95
-	// UnauthenticatedPercent is the part of the limit for unauthenticated connections.
-	UnauthenticatedPercent = 6
-	// connectionsPercentMax is the largest part of the limit that the fixed costs of connections may subtract:
-	// the number of connections is limited elsewhere, and some bytes must remain to be shared.
-	connectionsPercentMax = 50
-)
-
 const (
 	// BytesMin is the smallest limit: fewer bytes cannot hold one large message.
 	BytesMin = 16 << 20
@@ -40,23 +23,6 @@ const (
 	// have changed by 1/reviewsPerPool of its capacity.
 	reviewsPerPool = 64
 )
-
-// Level is the degree of restriction of an account. Each level includes those below it.
-type Level int32
-
-// Levels of restriction.
-const (
-	Unrestricted Level = iota
-	NoCredit           // the account gets no new credit, and is read no faster than its messages are stored
-	Busy               // the sends of the account are refused
-	Evicted            // the account is being closed
-)
-
-// Owner is the party that an account belongs to. The connections of one owner divide its share.
-type Owner struct {
-	Namespace uint32
-	Key       string
-}
 
 // Stats is the state of a Budget at one moment, in bytes unless stated otherwise.
 type Stats struct {

@@ -7,6 +7,40 @@ import (
 	"sync/atomic"
 )
 
+// Thresholds of the Budget, in percent of the bytes that a pool can share.
+const (
+	// CreditPercent is the threshold above which accounts that exceed their fair share get no more credit,
+	// until the sum of all accounts is below ReliefPercent again. Fair shares are computed from ReliefPercent.
+	CreditPercent = 70
+	ReliefPercent = 60
+	// BusyPercent is the threshold above which sends of accounts that exceed their fair share are refused.
+	BusyPercent = 85
+	// EvictPercent is the threshold above which the largest accounts are closed.
+	EvictPercent = 95
+	// UnauthenticatedPercent is the part of the limit for unauthenticated connections.
+	UnauthenticatedPercent = 6
+	// connectionsPercentMax is the largest part of the limit that the fixed costs of connections may subtract:
+	// the number of connections is limited elsewhere, and some bytes must remain to be shared.
+	connectionsPercentMax = 50
+)
+
+// Level is the degree of restriction of an account. Each level includes those below it.
+type Level int32
+
+// Levels of restriction.
+const (
+	Unrestricted Level = iota
+	NoCredit           // the account gets no new credit, and is read no faster than its messages are stored
+	Busy               // the sends of the account are refused
+	Evicted            // the account is being closed
+)
+
+// Owner is the party that an account belongs to. The connections of one owner divide its share.
+type Owner struct {
+	Namespace uint32
+	Key       string
+}
+
 // fillRoundsMax bounds the search for a fair share. After that many rounds the result is slightly too low,
 // which restricts more accounts than necessary and never fewer.
 const fillRoundsMax = 32

@@ -1,6 +1,16 @@
 package work
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
+
+// Owner is the party that the accounts of consecutive connections belong to.
+type Owner struct {
+	Source    netip.Addr // of the client, or of its network
+	Namespace uint32
+	Key       string // the name of the credential; "" before there is one
+}
 
 // endedAccountsMax is the number of ended accounts whose buckets are kept; further ones are forgotten. A limiter that
 // lets n times the rate of an account pass leaves few more than n buckets that are not full, so peers do not reach it.

@@ -3,7 +3,6 @@ package work
 import (
 	"container/heap"
 	"context"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -28,13 +27,6 @@ type Limiter struct {
 // NewLimiter returns a Limiter of perSecond units per second; burst units may begin without delay.
 func NewLimiter(perSecond, burst int) *Limiter {
 	return &Limiter{bucket: newBucket(perSecond, burst)}
-}
-
-// Owner is the party that the accounts of consecutive connections belong to.
-type Owner struct {
-	Source    netip.Addr // of the client, or of its network
-	Namespace uint32
-	Key       string // the name of the credential; "" before there is one
 }
 
 // Account limits one connection. It is for one goroutine. Its zero value has no limit.
