@@ -3,6 +3,7 @@ package peer
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/peeklock/peeklock/cluster/starts"
@@ -17,6 +18,7 @@ const (
 	replicaBytesMax   = 80 // the id of a member, a dot and a number
 	streamHeaderBytes = 9  // magic, version, draft in 2 bytes, and the length of the fields in 2 bytes
 	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax + starts.Bytes
+	checksumBytes     = 4
 	streamMagic       = "PLKP"
 	streamVersion     = 1
 	tlsHelloRecord    = 0x16 // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
@@ -33,7 +35,7 @@ const (
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 )
 
-// Reply is the byte that answers a header. The start of the member follows [Accepted].
+// Reply is the byte that answers a header. The start of the member follows [Accepted], and a checksum every reply.
 type Reply byte
 
 // The replies.
@@ -112,12 +114,25 @@ func (h *streamHeader) fields(x *fields.Codec) {
 	h.Start.Fields(x)
 }
 
-// encode returns the header: magic, version, draft, the length of the fields, fields. The first four never change.
+// encode returns the header: magic, version, draft, the length of what follows, fields, checksum. The first four never change.
 func (h *streamHeader) encode() []byte {
 	x := fields.Encoder(append([]byte(streamMagic), streamVersion, byte(fsm.FormatDraft), byte(fsm.FormatDraft>>8), 0, 0))
 	h.fields(&x)
-	binary.LittleEndian.PutUint16(x.Buf[streamHeaderBytes-2:], uint16(len(x.Buf)-streamHeaderBytes))
-	return x.Buf
+	binary.LittleEndian.PutUint16(x.Buf[streamHeaderBytes-2:], uint16(len(x.Buf)+checksumBytes-streamHeaderBytes))
+	return appendChecksum(x.Buf)
+}
+
+// appendChecksum appends the CRC-32C of b, little endian. Without TLS nothing else protects a header or a reply: one wrong bit in the
+// start of a member, or in a reply, would make a member refuse another one for good, or stop itself.
+func appendChecksum(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(b, checksum(b))
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// hasChecksum reports whether sum is the checksum of b.
+func hasChecksum(b, sum []byte) bool {
+	return binary.LittleEndian.Uint32(sum) == checksum(b)
 }
 
 // readStreamHeader reads a header and not a byte more, so that the handler of the stream gets what follows. It
@@ -131,7 +146,7 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 		return h, RefusedError{WantsPlain}
 	}
 	size := binary.LittleEndian.Uint16(fixed[streamHeaderBytes-2:])
-	if !isPeerMagic(fixed[:]) || size > streamFieldsMax {
+	if !isPeerMagic(fixed[:]) || size < checksumBytes || size > streamFieldsMax+checksumBytes {
 		return h, RefusedError{Unreadable}
 	}
 	encoded := make([]byte, size)
@@ -140,6 +155,10 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	}
 	if uint32(binary.LittleEndian.Uint16(fixed[streamHeaderBytes-4:])) != fsm.FormatDraft {
 		return h, RefusedError{OtherDraft}
+	}
+	encoded, sum := encoded[:size-checksumBytes], encoded[size-checksumBytes:]
+	if !hasChecksum(append(fixed[:], encoded...), sum) {
+		return h, RefusedError{Unreadable}
 	}
 	x := fields.Decoder(encoded)
 	h.fields(&x)

@@ -19,16 +19,31 @@ func (p *Transport) encodeReply(reply Reply) []byte {
 	if reply == Accepted {
 		p.config.Start.Fields(&x)
 	}
-	return x.Buf
+	return appendChecksum(x.Buf)
 }
 
-// readStart reads the start that follows Accepted.
-func readStart(r io.Reader) (start starts.Start, err error) {
-	var encoded [starts.Bytes]byte
-	if _, err := io.ReadFull(r, encoded[:]); err != nil {
+var errDamagedReply = errors.New("the reply of the other member was damaged on its way")
+
+// readReply reads a reply, and the start that follows Accepted. The error is a RefusedError for every other reply.
+func readReply(r io.Reader) (start starts.Start, err error) {
+	var encoded [1 + starts.Bytes + checksumBytes]byte
+	if _, err := io.ReadFull(r, encoded[:1]); err != nil {
+		return start, err // in TLS 1.3, a member that refuses this member's certificate reports it here
+	}
+	reply, end := Reply(encoded[0]), 1
+	if reply == Accepted {
+		end += starts.Bytes
+	}
+	if _, err := io.ReadFull(r, encoded[1:end+checksumBytes]); err != nil {
 		return start, err
 	}
-	x := fields.Decoder(encoded[:])
+	switch {
+	case !hasChecksum(encoded[:end], encoded[end:end+checksumBytes]):
+		return start, errDamagedReply
+	case reply != Accepted:
+		return start, RefusedError{reply}
+	}
+	x := fields.Decoder(encoded[1:end])
 	start.Fields(&x)
 	return start, x.End()
 }

@@ -114,7 +114,7 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	case err == nil:
 		return abruptConn{c}, nil
 	case errors.As(err, &other) && isPeerMagic(other.RecordHeader[:]):
-		closeUntrusted(conn, []byte{byte(WantsTLS)})
+		closeUntrusted(conn, appendChecksum([]byte{byte(WantsTLS)}))
 		return nil, errPlainPeer
 	}
 	if err = (trustError{err}); isUntrusted(err) {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -395,14 +394,7 @@ func (p *Transport) sendHeader(ctx context.Context, to *net.Conn, header *stream
 	if _, err := conn.Write(header.encode()); err != nil {
 		return err
 	}
-	var reply [1]byte
-	if _, err := io.ReadFull(conn, reply[:]); err != nil {
-		return err // in TLS 1.3, a member that refuses this member's certificate reports it here
-	}
-	if Reply(reply[0]) != Accepted {
-		return RefusedError{Reply(reply[0])}
-	}
-	start, err := readStart(conn)
+	start, err := readReply(conn)
 	if err == nil && header.To != p.config.Self {
 		err = p.observe(header.To, header.Cluster, &start)
 	}

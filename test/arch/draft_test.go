@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 7
-	recordedHash   = "67b63277c3cae9bf74354d8b8444ee66"
+	recordedDraft  = 8
+	recordedHash   = "e6295abdd2b1a8f4ef0844617c2f7970"
 	goldenFilesMin = 60
 )
 
