@@ -1,0 +1,69 @@
+package writebehind_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/test/model"
+	"github.com/peeklock/peeklock/test/model/writebehind"
+)
+
+// statesMax bounds the memory of a run to about 1 GiB.
+const statesMax = 12_000_000
+
+func isFull() bool { return os.Getenv("PEEKLOCK_MODEL") == "full" }
+
+// small is the model that `go test` checks.
+func small() writebehind.Model {
+	return writebehind.Model{Guards: writebehind.AllGuards(), Terms: 3, Entries: 4, Commands: 1, Faults: 1, Crashes: 1}
+}
+
+func TestWriteBehindIsSafe(t *testing.T) {
+	t.Parallel()
+	models := map[string]writebehind.Model{"small": small()}
+	if isFull() {
+		larger := small()
+		larger.Terms, larger.Entries = 4, 5
+		models["four terms"] = larger
+		longer := small()
+		longer.Entries, longer.Commands, longer.Faults, longer.Crashes = 5, 2, 2, 2
+		models["two commands, faults and losses of power"] = longer
+	}
+	for name, m := range models {
+		r := model.Run(m, statesMax)
+		t.Logf("%s: %v", name, r)
+		if r.Violation != nil || !r.Complete {
+			t.Errorf("%s: %v:\n%s", name, r, strings.Join(r.Trace, "\n"))
+		}
+	}
+}
+
+// TestEachGuardIsNeeded: without a guard, two replicas apply different entries.
+func TestEachGuardIsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		without func(*writebehind.Model)
+		isSlow  bool
+	}{
+		"apply awaits the disk":       {without: func(m *writebehind.Model) { m.ApplyAwaitsDisk = false }},
+		"commit index is limited":     {without: func(m *writebehind.Model) { m.LimitsCommit = false }},
+		"a former leader awaits":      {without: func(m *writebehind.Model) { m.FollowerAwaits, m.Terms, m.Crashes = false, 4, 0 }},
+		"first entry is stored first": {without: func(m *writebehind.Model) { m.FirstEntryStored, m.Terms, m.Commands, m.Crashes = false, 5, 0, 0 }},
+		"raft is reopened":            {without: func(m *writebehind.Model) { m.ReopensOnFailure = false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if row.isSlow && !isFull() {
+				t.Skip("too many states: make model")
+			}
+			m := small()
+			row.without(&m)
+			r := model.Run(m, statesMax)
+			t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
+			if r.Violation == nil {
+				t.Error("no violation was found without the guard")
+			}
+		})
+	}
+}
