@@ -24,12 +24,14 @@ type disturber struct {
 
 	mu      sync.Mutex
 	active  map[int]Fault        // by position in the plan
+	failed  map[int]int          // reads that had failed before, by position in the plan
 	damaged map[int]fsm.MemberID // whose bits were flipped, by position in the plan
 }
 
 // run carries out all faults and returns when the last one has ended.
 func (d *disturber) run(plan *Plan) {
 	d.active, d.damaged = make(map[int]Fault), make(map[int]fsm.MemberID)
+	d.failed = make(map[int]int)
 	d.faults = plan.Faults
 	begun := time.Now()
 	var done sync.WaitGroup
@@ -108,6 +110,17 @@ func (d *disturber) begin(i int, f Fault) {
 		if lost := w.members[f.Member].loseDisk(); lost != "" {
 			w.repairs.Go(func() { w.replace(w.members[f.Member], lost) })
 		}
+	case Unreadable:
+		d.beginUnreadable(i, f)
+	case Clocks:
+		for _, m := range w.members {
+			m.clock.set(f.Amount, 0)
+		}
+		w.happened(f.Kind)
+	case RollBack:
+		w.repairs.Go(func() { w.rollBack(f) })
+	case Clone:
+		w.repairs.Go(func() { w.clone(f) })
 	case Restore:
 		w.restoreCluster(f)
 	}
@@ -183,6 +196,15 @@ func (d *disturber) end(i int, f Fault) {
 		if !isDown[f.Member] {
 			d.world.members[f.Member].ensureRunning()
 		}
+	case Clocks:
+		for _, m := range d.world.members {
+			m.clock.set(0, 0)
+		}
+	case Unreadable:
+		d.endUnreadable(i, f)
+		if !isDown[f.Member] {
+			d.world.members[f.Member].ensureRunning()
+		}
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
 	case FullDisk:
@@ -193,7 +215,9 @@ func (d *disturber) end(i int, f Fault) {
 		d.world.members[f.Member].store().SetHung(false)
 	case Shortage:
 		op, _ := shortage(f)
-		d.world.members[f.Member].store().FailNext(op, nil)
+		if !d.world.members[f.Member].store().FailNext(op, nil) {
+			d.world.happened(f.Kind)
+		}
 	case FailCall: // a replica that has stopped is opened again by the next process
 		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)
 		d.world.members[f.Member].store().FailNext(simfs.Log, nil)
@@ -241,6 +265,7 @@ func (d *disturber) flipBits(i int, f Fault, some func(path string) bool) {
 
 // setLinks cuts, delays and slows down what the active faults cut, delay and slow down.
 func (d *disturber) setLinks() {
+	damages := make(map[simnet.Link]bool)
 	cuts, delays, paces := make(map[simnet.Link]bool), make(map[simnet.Link]time.Duration), make(map[simnet.Link]time.Duration)
 	n := len(d.world.members)
 	for _, f := range d.active {
@@ -253,12 +278,15 @@ func (d *disturber) setLinks() {
 					delays[link] = max(delays[link], f.Amount)
 				case f.Kind == Narrow && (from == f.Member || to == f.Member):
 					paces[link] = max(paces[link], f.Amount)
+				case f.Kind == Garble && (from == f.Member || to == f.Member):
+					damages[link] = true
 				case f.cuts(link, n):
 					cuts[link] = true
 				}
 			}
 		}
 	}
+	d.world.network.SetDamages(damages)
 	d.world.network.SetCuts(cuts)
 	d.world.network.SetDelays(delays)
 	d.world.network.SetPaces(paces)

@@ -125,11 +125,11 @@ func (w *world) movePartition(f Fault) {
 	defer cancel()
 	var to []fsm.MemberID
 	for i := range w.members {
-		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < replicasMax {
+		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < w.replicas {
 			to = append(to, other.node.ID())
 		}
 	}
-	if len(to) < replicasMax {
+	if len(to) < w.replicas {
 		return
 	}
 	id := fsm.PartitionID(1 + f.Other%w.partitions)

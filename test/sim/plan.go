@@ -43,8 +43,13 @@ const (
 	FlipBits   Kind = "flip bits"  // bits of the files of a member change; its host gets an empty disk in the end, and the member is replaced
 	// FlipJournal changes bits of the journal of a member, whose host loses power in the end; the member heals itself.
 	FlipJournal Kind = "flip journal"
-	LoseDisk    Kind = "lose disk" // the host of a member gets an empty disk; the member is replaced
-	Restore     Kind = "restore"   // the cluster is copied, lost after Amount, and restored at the host of a member
+	LoseDisk    Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
+	Unreadable  Kind = "unreadable" // every read of one file of a member fails with EIO, see badFile
+	Garble      Kind = "garble"     // bits of what a member exchanges with others in Raft's streams change
+	Clocks      Kind = "clocks"     // all clocks together are off by Amount
+	RollBack    Kind = "roll back"  // the data folder of a member is replaced by a copy from before its last start; it is replaced
+	Clone       Kind = "clone"      // a second process runs on a copy of the data folder of a member, which is replaced
+	Restore     Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
 )
 
 // Fault is one disturbance. It begins At after the start of the load and ends Length later.
@@ -98,7 +103,8 @@ const (
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
 	crawlDiskMax   = time.Second
-	longLengthMax  = 3 * time.Minute // of the disks that hang or crawl
+	clocksOffMax   = 30 * time.Second // of all clocks together: what was scheduled waits for as long when they are right again
+	longLengthMax  = 3 * time.Minute  // of the disks that hang or crawl
 
 	// What happens once in a plan at most needs a plan of at least this length, and begins in its first half.
 	onceLengthMin = time.Minute
@@ -106,6 +112,8 @@ const (
 	lagMax        = 10 * time.Second // of the member that has not the newest entries when another one loses its disk
 	lagMargin     = 100 * time.Millisecond
 	lagOutage     = 10 * time.Second // of the members that have them
+	copiedMargin  = 5 * time.Second  // without a fault before a data folder is copied
+	copiedWithin  = 30 * time.Second // until a copied data folder is found
 	endDelay      = 2 * time.Second  // of the slow links at the end of a plan
 )
 
@@ -113,6 +121,7 @@ const (
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Narrow, Reset, Reset, Restart,
 	Suspend, Suspend, Standstill, FlipBits, FlipJournal, FullDisk, SlowDisk, HungDisk, CrawlDisk, Shortage, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
+	Unreadable, Garble, Clocks, RollBack, Clone,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -137,6 +146,7 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		}
 	}
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), p.contradicts)
+	p.addCompanions(r)
 	if r.IntN(2) == 0 {
 		p.addEnd(r)
 	}
@@ -148,7 +158,10 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 // lost may be needed; and a new member that starts while both the former and the restored cluster run may join either.
 func (p *Plan) contradicts(f Fault) bool {
 	restored := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.Kind == Restore })
+	copied := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.copiesFolder() })
 	switch {
+	case copied >= 0 && !f.copiesFolder() && p.Faults[copied].mustBeAlone(&f):
+		return true
 	case f.Kind == Scale && p.losesData():
 		return true
 	case f.Kind == Scale || f.losesData():
@@ -159,7 +172,15 @@ func (p *Plan) contradicts(f Fault) bool {
 
 // losesData reports whether a member loses what it has confirmed. Of two at once, nothing can be promised.
 func (f *Fault) losesData() bool {
-	return f.Kind == LoseDisk || f.Kind == FlipBits || f.Kind == FlipJournal
+	return f.Kind == LoseDisk || f.Kind == FlipBits || f.Kind == FlipJournal || f.Kind == Unreadable || f.copiesFolder()
+}
+
+// copiesFolder reports whether a member has an older data folder for a while, or two processes have one identity.
+func (f *Fault) copiesFolder() bool { return f.Kind == RollBack || f.Kind == Clone }
+
+// mustBeAlone reports whether another fault may hide from the members that a data folder was copied: what then happens is not promised.
+func (f *Fault) mustBeAlone(other *Fault) bool {
+	return other.At < f.At+f.Length+copiedWithin && other.At+other.Length+copiedMargin > f.At
 }
 
 // losesData reports whether a fault of the plan does.
@@ -199,6 +220,16 @@ func (p *Plan) clockError() time.Duration {
 	return clockErrorMax + medianError
 }
 
+// clocksError returns by how much time may be wrong for messages because all clocks were, or are right again.
+func (p *Plan) clocksError() (most time.Duration) {
+	for i := range p.Faults {
+		if f := &p.Faults[i]; f.Kind == Clocks {
+			most = max(most, f.Amount.Abs())
+		}
+	}
+	return most
+}
+
 // clockOffsets returns the bounds of what a fault adds to the clock of its member.
 func (f *Fault) clockOffsets() (from, to time.Duration) {
 	if f.Kind == Clock {
@@ -215,7 +246,7 @@ func (f *Fault) clockOffsets() (from, to time.Duration) {
 // rest is down: what was confirmed must not be lost, although the member with the empty disk and the one that lags
 // could elect a leader without it.
 func (p *Plan) addOnce(r *rand.Rand, f Fault) {
-	if f.Kind == FlipBits || f.Kind == FlipJournal {
+	if f.Kind != Restore && f.Kind != LoseDisk {
 		p.Faults = append(p.Faults, f)
 		return
 	}
@@ -273,6 +304,12 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
 	case Narrow:
 		f.Amount = time.Duration(r.Int64N(int64(paceMax)))
+	case Unreadable:
+		f.Amount = time.Duration(r.IntN(badFiles))
+	case Clocks:
+		f.Amount = time.Duration(r.Int64N(2*int64(clocksOffMax))) - clocksOffMax
+	case RollBack, Clone:
+		f.Length = min(max(f.Length, copiedMargin), 2*copiedMargin)
 	case Clock:
 		f.Amount = time.Duration(r.Int64N(2*int64(clockOffMax))) - clockOffMax
 	case Drift:

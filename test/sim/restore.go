@@ -169,7 +169,7 @@ func (w *world) spread() {
 
 // runFormer runs the former members for a while, at hosts of their own, with the addresses of the restored cluster.
 func (w *world) runFormer(disks []*simfs.Disk) {
-	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(w.events, nil), events: w.events}
+	former := &world{partitions: w.partitions, replicas: w.replicas, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(w.events, nil), events: w.events}
 	for i, m := range w.members {
 		former.join = append(former.join, simnet.Address(m.number, gossipPort))
 		if len(disks[i].Files()) == 0 {

@@ -32,6 +32,9 @@ type Report struct {
 	// Digest is a checksum of all that happened, and when.
 	Digest uint64
 
+	// Effects counts the faults that had an effect, of the kinds of which some have none.
+	Effects map[Kind]int
+
 	streams   []*stream
 	recorders []*recorder
 	calls     *calls // nil: they were not counted
@@ -40,7 +43,7 @@ type Report struct {
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
 func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 	report, begun, events := &Report{Plan: plan}, time.Now(), &digest{lines: lines}
-	w := newWorld(plan.Seed, plan.Members, plan.Partitions, events, log)
+	w := newWorld(&plan, events, log)
 	if plan.Call != nil {
 		w.calls = newCalls(w, &plan)
 		for _, m := range w.members {
@@ -55,6 +58,7 @@ func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 	report.Virtual = time.Since(begun)
 	report.recorders = []*recorder{w.entries}
 	report.calls = w.calls
+	report.Effects = w.counted()
 	if w.former != nil {
 		report.recorders = []*recorder{w.former, w.entries}
 	}
@@ -93,7 +97,7 @@ func simulate(report *Report, w *world) error {
 		return err
 	}
 	for _, s := range l.streams {
-		s.clockError, s.clocksAgree = report.Plan.clockError(), w.clocksAgree
+		s.clockError, s.clocksError, s.clocksAgree = report.Plan.clockError()+report.Plan.clocksError(), report.Plan.clocksError(), w.clocksAgree
 	}
 	w.resumed = func() {
 		for _, s := range l.streams {

@@ -83,7 +83,7 @@ func (l *load) noteCancelled(s *stream, id string, asked time.Time, code fsm.Cod
 	}
 	s.mu.Unlock()
 	switch now := time.Now(); {
-	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack)):
+	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack-s.clocksError)):
 		s.find(fmt.Sprintf("message %s, due at %v, could not be cancelled at %v: %v", id, due, now, code))
 	case heard && code == fsm.OK && asked.After(due.Add(cancelWithin)):
 		s.find(fmt.Sprintf("message %s, due at %v, was cancelled at %v", id, due, asked))

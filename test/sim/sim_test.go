@@ -257,6 +257,7 @@ type totals struct {
 	Operations    int64
 	Faults        int
 	ByKind        map[Kind]int
+	Effects       map[Kind]int // see Report
 }
 
 func (s *totals) merge(o *totals) {
@@ -267,17 +268,20 @@ func (s *totals) merge(o *totals) {
 	s.Operations += o.Operations
 	s.Faults += o.Faults
 	if s.ByKind == nil {
-		s.ByKind = make(map[Kind]int)
+		s.ByKind, s.Effects = make(map[Kind]int), make(map[Kind]int)
 	}
 	for kind, n := range o.ByKind {
 		s.ByKind[kind] += n
+	}
+	for kind, n := range o.Effects {
+		s.Effects[kind] += n
 	}
 }
 
 func (s *totals) add(r *result) {
 	one := &totals{
 		Seeds: 1, Virtual: r.report.Virtual, Real: r.real, Operations: r.report.Operations,
-		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int),
+		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int), Effects: r.report.Effects,
 	}
 	if len(r.report.Findings) > 0 {
 		one.Failed++
@@ -290,9 +294,9 @@ func (s *totals) add(r *result) {
 
 // String reports the sums on one line.
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d failed; %v in the clusters in %v (%.0f to 1); %d operations (%.0f a second), a fault every %.0f s: %v",
+	return fmt.Sprintf("%d seeds, %d failed; %v in the clusters in %v (%.0f to 1); %d operations (%.0f a second), a fault every %.0f s: %v; with an effect: %v",
 		s.Seeds, s.Failed, s.Virtual.Round(time.Second), s.Real.Round(time.Second), s.Virtual.Seconds()/s.Real.Seconds(),
-		s.Operations, float64(s.Operations)/s.Virtual.Seconds(), s.Virtual.Seconds()/float64(max(1, s.Faults)), s.ByKind)
+		s.Operations, float64(s.Operations)/s.Virtual.Seconds(), s.Virtual.Seconds()/float64(max(1, s.Faults)), s.ByKind, s.Effects)
 }
 
 // inBubble runs f in virtual time. Raft does not answer all requests that are pending at its shutdown (see await in

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
@@ -34,6 +36,7 @@ const longTrailing = 4 << 20
 // world is a cluster of the simulation: members, their network, clocks and disks.
 type world struct {
 	partitions int
+	replicas   int // of each partition
 	expect     int // members that bootstrap the cluster together; 0: it exists, and members join it
 	network    *simnet.Network
 	clients    *simnet.Host // of the AMQP clients
@@ -51,6 +54,7 @@ type world struct {
 	mu       sync.Mutex
 	restored *restoration // nil: the cluster was not restored
 	found    []string     // findings that no client sees
+	effects  map[Kind]int // faults that had an effect, of the kinds of which some have none
 }
 
 // find records a finding.
@@ -80,6 +84,8 @@ type member struct {
 	mu      sync.Mutex
 	process *process // nil: down
 	disk    *simfs.Disk
+	// isCopied says that there is a copy of the disk: the processes on both stop when they find each other, and start no more.
+	isCopied bool
 }
 
 // process is one run of a member.
@@ -109,12 +115,16 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-func newWorld(seed uint64, members, partitions int, events *digest, log *slog.Logger) *world {
-	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log, events: events, entries: newRecorder(events, nil)}
+func newWorld(plan *Plan, events *digest, log *slog.Logger) *world {
+	w := &world{
+		partitions: plan.Partitions, replicas: plan.replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
+		entries: newRecorder(events, nil), effects: make(map[Kind]int),
+	}
 	w.network.Observe(events.sent)
+	w.network.DamageStreams(raftStream)
 	w.clients = w.network.Start(clientsHost)
-	for i := range members {
-		w.add(i, i, newClock()).replaceDisk(seed)
+	for i := range plan.Members {
+		w.add(i, i, newClock()).replaceDisk(plan.Seed)
 	}
 	return w
 }
@@ -137,7 +147,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.FS, c.OpenLogStore, c.Free = files, w.entries.open(m.name, files.OpenLog), disk.Space
 	c.LogStore = m.logStore()
 	c.Expect = w.expect
-	c.Partitions = w.partitions
+	c.Partitions, c.Replication = w.partitions, w.replicas
 	c.Logger = w.log.With("name", c.Name)
 	c.Now, c.Monotonic = m.clock.now, m.clock.monotonic
 	c.Reread = reread
@@ -204,11 +214,21 @@ func (m *member) ensureRunning() {
 			m.world.calls.addNote(refusedStart + err.Error())
 		}
 		m.world.log.Warn("failed to start a member", "error", err)
+		if errors.Is(err, datadir.ErrCopied) && m.mayStop() {
+			return // its operator replaces it
+		}
 		if isRemoved(err) {
 			m.replaceDisk(uint64(time.Now().UnixNano()))
 		}
 		sleep(startRetry)
 	}
+}
+
+// mayStop reports whether a copy of the disk is a reason not to start.
+func (m *member) mayStop() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.isCopied
 }
 
 func (m *member) set(p *process) {

@@ -42,6 +42,8 @@ type Disk struct {
 	failing  map[Op]error
 	decide   func(call, path string) Failure // see Intercept
 	hung     chan struct{}                   // closed when the disk goes on; nil: it does not hang
+	lost     func(path string) bool          // see SetUnreadable
+	refused  int                             // reads that SetUnreadable made fail
 	crashIn  int                             // operations until the power fails; 0: it does not
 	inFlight []*transaction                  // of logs, that have not returned
 	read     int64                           // bytes
@@ -127,11 +129,31 @@ func (d *Disk) SetHung(hung bool) {
 
 // FailNext makes the next operation of a kind fail with the error; nil takes that back. A transaction of the
 // log that fails with a full disk's *fs.PathError of a write can be tried again, after any other error the log
-// accepts no more.
-func (d *Disk) FailNext(op Op, err error) {
+// accepts no more. It reports whether an operation of the kind was about to fail before.
+func (d *Disk) FailNext(op Op, err error) (wasSet bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	wasSet = d.failing[op] != nil
 	d.failing[op] = err
+	return wasSet
+}
+
+// SetUnreadable makes every read of the files that match fail with EIO, as bad sectors do; nil ends that. The content does
+// not change, and the file of a log is left out. It returns how many reads have failed since the disk exists.
+func (d *Disk) SetUnreadable(match func(path string) bool) (failed int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost = match
+	return d.refused
+}
+
+// Clone returns a disk with the same content, as an image of a volume has it that was taken after everything was synced.
+func (d *Disk) Clone(random *rand.Rand) *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copied := New(random)
+	copied.root = d.root.clone()
+	return copied
 }
 
 // BytesRead returns how many bytes were read from files since the disk exists.

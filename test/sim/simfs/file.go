@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -52,6 +53,10 @@ func (f *file) ReadAt(p []byte, at int64) (int, error) {
 func (f *file) readAt(p []byte, at int64) (int, error) {
 	if err := f.check(Read); err != nil {
 		return 0, err
+	}
+	if d := f.fs.disk; d.lost != nil && d.lost(f.path) {
+		d.refused++
+		return 0, PathError(CallRead, f.path, syscall.EIO)
 	}
 	n := f.node.data.readAt(p, int(at))
 	f.fs.disk.read += int64(n)

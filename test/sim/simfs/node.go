@@ -1,6 +1,7 @@
 package simfs
 
 import (
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,24 @@ func (n *node) find(path string) *node {
 		n = n.names[name]
 	}
 	return n
+}
+
+// clone returns a copy of a file, or of a folder with all that is in it, of which everything is on disk.
+func (n *node) clone() *node {
+	copied := &node{changed: n.changed}
+	if n.isFolder() {
+		copied.names, copied.onDisk = make(map[string]*node, len(n.names)), make(map[string]*node, len(n.names))
+		for name, child := range n.names {
+			c := child.clone()
+			copied.names[name], copied.onDisk[name] = c, c
+		}
+		return copied
+	}
+	copied.data, copied.synced = n.data.clone(), n.data.clone()
+	if n.log != nil {
+		copied.log = &logData{entries: maps.Clone(n.log.entries), values: maps.Clone(n.log.values)}
+	}
+	return copied
 }
 
 // walk visits all nodes below a folder.

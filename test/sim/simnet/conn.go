@@ -26,6 +26,9 @@ type pipe struct {
 	closed   bool      // the reader has closed its end
 	vanished bool      // the reader has lost power
 	ended    int       // ends of the stream that have been closed
+	opposite *pipe     // the other direction
+	begun    bool      // something was sent in one of the directions
+	mayHarm  bool      // SetDamages may damage it
 
 	reader, writer waiter
 }
@@ -52,6 +55,14 @@ func (p *pipe) add(s segment) {
 		}
 		s.at = s.at.Add(p.network.pace[p.link] * time.Duration(len(s.data)) / bytesOfPace)
 		p.last = s.at
+	}
+	switch {
+	case len(s.data) > 0 && !p.begun:
+		p.begun, p.opposite.begun = true, true
+		p.mayHarm = p.network.mayHarm(s.data)
+		p.opposite.mayHarm = p.mayHarm
+	default:
+		p.network.damage(p, s.data)
 	}
 	p.network.observe(p.link, s.data)
 	p.segments = append(p.segments, s)

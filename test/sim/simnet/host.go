@@ -92,6 +92,7 @@ func (h *Host) connect(to, port int) (net.Conn, error) {
 	h.nextPort++
 	local, remote := net.TCPAddr{IP: ip(h.number), Port: h.nextPort}, net.TCPAddr{IP: ip(to), Port: port}
 	out, in := newPipe(n, Link{h.number, to}), newPipe(n, Link{to, h.number})
+	out.opposite, in.opposite = in, out
 	ours := &conn{network: n, in: in, out: out, local: local, remote: remote}
 	theirs := &conn{network: n, in: out, out: in, local: remote, remote: local}
 	select {

@@ -20,6 +20,7 @@ const (
 	resendMin     = 200 * time.Millisecond // after a link is healed until its bytes arrive
 	resendMax     = time.Second            //
 	synEvery      = time.Second            // between two attempts to open a stream over a cut link
+	damageOneIn   = 20                     // writes to a stream that is damaged
 	unsentBytes   = 8 << 20                // in one direction of a stream before Write waits
 	packetsQueued = 1024                   // of one host; further ones are lost
 	bytesOfPace   = 1 << 20                // that take as long as the pace of a link says
@@ -37,20 +38,22 @@ type Network struct {
 	cut   map[Link]bool
 	extra map[Link]time.Duration // added to latencies: up to this
 	pace  map[Link]time.Duration // that a mebibyte takes in each stream; absent: none
+	harm  map[Link]bool          // whose streams of the kind that mayHarm accepts are damaged
 	pipes map[*pipe]uint64       // of open streams, in the order of their numbers
 	piped uint64                 // pipes so far
 	stats Stats
 	// observe is called with everything that is sent, under the mutex.
 	observe func(over Link, data []byte)
+	mayHarm func(first []byte) bool // see DamageStreams
 }
 
 // Stats counts what a network carried and lost.
-type Stats struct{ Streams, Bytes, Packets, PacketsLost uint64 }
+type Stats struct{ Streams, Bytes, Packets, PacketsLost, Damaged uint64 }
 
 // New returns a network whose latencies come from the seed.
 func New(seed uint64) *Network {
 	return &Network{
-		observe: func(Link, []byte) {}, rand: rand.New(rand.NewPCG(seed, 0x6e6574)), hosts: make(map[int]*Host), off: make(map[int]bool),
+		observe: func(Link, []byte) {}, mayHarm: func([]byte) bool { return false }, rand: rand.New(rand.NewPCG(seed, 0x6e6574)), hosts: make(map[int]*Host), off: make(map[int]bool),
 		cut: make(map[Link]bool), extra: make(map[Link]time.Duration), pipes: make(map[*pipe]uint64),
 	}
 }
@@ -125,6 +128,32 @@ func (n *Network) SetPaces(paces map[Link]time.Duration) {
 			p.release()
 		}
 	}
+}
+
+// DamageStreams chooses the streams that SetDamages may damage, by the first bytes that the host that opened them has sent. Those first
+// bytes arrive as they were sent.
+func (n *Network) DamageStreams(of func(first []byte) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mayHarm = of
+}
+
+// SetDamages changes a bit of one in twenty writes to the chosen streams of these links, in the direction of the link, and nothing on
+// the others.
+func (n *Network) SetDamages(links map[Link]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.harm = maps.Clone(links)
+}
+
+// damage changes a bit of what is sent through a pipe, or does not. The mutex is held.
+func (n *Network) damage(p *pipe, data []byte) {
+	if !p.mayHarm || !n.harm[p.link] || len(data) == 0 || n.rand.IntN(damageOneIn) != 0 {
+		return
+	}
+	bit := n.rand.IntN(8 * len(data))
+	data[bit/8] ^= 1 << (bit % 8)
+	n.stats.Damaged++
 }
 
 // ResetStreams breaks every stream between two hosts: both ends get ECONNRESET.

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/peeklock/peeklock/partition"
+)
+
+// badFiles is how many kinds of files a fault Unreadable may choose from, see badFile.
+const badFiles = 4
+
+// beginUnreadable makes one file of a member unreadable: of the journal if the amount is even, any but the identity of the member and the
+// file of the log if it is odd. From 2 on the process is killed too, and finds the file when it starts again.
+func (d *disturber) beginUnreadable(i int, f Fault) {
+	random := rand.New(rand.NewPCG(uint64(f.At), uint64(f.Length)))
+	m := d.world.members[f.Member]
+	disk := m.store()
+	files := slices.DeleteFunc(disk.Files(), func(path string) bool {
+		inJournal := filepath.Base(filepath.Dir(path)) == partition.JournalFolder
+		return disk.IsLog(path) || strings.HasPrefix(filepath.Base(path), "member.json") || f.Amount%2 == 0 && !inJournal
+	})
+	if len(files) == 0 {
+		return
+	}
+	bad := files[random.IntN(len(files))]
+	d.world.log.Info("file cannot be read", "member", f.Member, "file", bad)
+	before := disk.SetUnreadable(func(path string) bool { return path == bad })
+	d.mu.Lock()
+	d.failed[i] = before
+	d.mu.Unlock()
+	if f.Amount >= badFiles/2 && m.running() != nil {
+		m.kill(false)
+		go m.ensureRunning()
+	}
+}
+
+// endUnreadable makes the file readable again. What the failed reads have stopped is opened by the next process.
+func (d *disturber) endUnreadable(i int, f Fault) {
+	m := d.world.members[f.Member]
+	d.mu.Lock()
+	before := d.failed[i]
+	d.mu.Unlock()
+	if m.store().SetUnreadable(nil) > before {
+		d.world.happened(f.Kind)
+	}
+	if p := m.running(); p != nil {
+		for _, check := range p.node.Liveness() {
+			if !check.OK {
+				d.world.find("a file that could not be read took member %d down: %s: %s", f.Member, check.Name, check.Text)
+			}
+		}
+	}
+	m.kill(false)
+}
