@@ -42,23 +42,17 @@ func TestWriteBehindIsSafe(t *testing.T) {
 // TestEachGuardIsNeeded: without a guard, two replicas apply different entries.
 func TestEachGuardIsNeeded(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		without func(*writebehind.Model)
-		isSlow  bool
-	}{
-		"apply awaits the disk":       {without: func(m *writebehind.Model) { m.ApplyAwaitsDisk = false }},
-		"commit index is limited":     {without: func(m *writebehind.Model) { m.LimitsCommit = false }},
-		"a former leader awaits":      {without: func(m *writebehind.Model) { m.FollowerAwaits, m.Terms, m.Crashes = false, 4, 0 }},
-		"first entry is stored first": {without: func(m *writebehind.Model) { m.FirstEntryStored, m.Terms, m.Commands, m.Crashes = false, 5, 0, 0 }},
-		"raft is reopened":            {without: func(m *writebehind.Model) { m.ReopensOnFailure = false }},
+	for name, without := range map[string]func(*writebehind.Model){
+		"apply awaits the disk":       func(m *writebehind.Model) { m.ApplyAwaitsDisk = false },
+		"commit index is limited":     func(m *writebehind.Model) { m.LimitsCommit = false },
+		"a former leader awaits":      func(m *writebehind.Model) { m.FollowerAwaits, m.Terms, m.Crashes = false, 4, 0 },
+		"first entry is stored first": func(m *writebehind.Model) { m.FirstEntryStored, m.Terms, m.Commands, m.Crashes = false, 5, 0, 0 },
+		"raft is reopened":            func(m *writebehind.Model) { m.ReopensOnFailure = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if row.isSlow && !isFull() {
-				t.Skip("too many states: make model")
-			}
 			m := small()
-			row.without(&m)
+			without(&m)
 			r := model.Run(m, statesMax)
 			t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
 			if r.Violation == nil {
