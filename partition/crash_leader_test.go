@@ -17,6 +17,7 @@ import (
 // A leader writes its log while its followers write. It loses power at any point of that, or its disk is full, while one follower is
 // cut off. Then the other follower, which has all that the leader sent, is cut off instead: what was confirmed must be on the
 // disk of the leader, and what the follower has applied must not differ from what the others decide without it.
+// In real time, as TestPowerLossKeepsWhatWasConfirmed.
 func TestLeaderHasWhatItConfirmed(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {

@@ -88,11 +88,12 @@ func TestDamageOfAnyFileHarmsNoOtherReplica(t *testing.T) {
 					continue // bbolt maps the file: such damage ends the process, or nobody sees it
 				}
 				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					if how != "flip a bit" {
-						kit.Long(t)
-					}
-					damageOne(t, pattern, running, damage)
+					inBubble(t, func(t *testing.T) {
+						if how != "flip a bit" {
+							kit.Long(t)
+						}
+						damageOne(t, pattern, running, damage)
+					})
 				})
 			}
 		}
@@ -231,48 +232,49 @@ func replace(t *testing.T, ms []*member, damaged *member) *member {
 // bbolt does not see a bit that flips in an entry of its file. The replica that replays it has another digest than
 // the others, by which package compare finds it.
 func TestDamagedLogEntryChangesTheDigest(t *testing.T) {
-	t.Parallel()
-	ms := newMembers(t, 3, nil)
-	for _, m := range ms {
-		m.kind = raftlog.Bolt // for a journal: TestDamagedEntryStopsItsGroup
-	}
-	a := startThree(t, ms)
-	text := []byte("a text that only one message has")
-	mustEventually(t, ms, a.next(), send(1, text))
-	victim := ms[2]
-	for _, m := range ms { // so that none of them gets the entry from the victim later
-		waitCaughtUp(t, ms, m)
-	}
-	victim.stop()
-	path := filepath.Join(victim.dir, "raftlog", "0.db")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copies := 0 // in pages that are no longer used too
-	for from := 0; ; copies++ {
-		at := bytes.Index(content[from:], text)
-		if at < 0 {
-			break
+	inBubble(t, func(t *testing.T) {
+		ms := newMembers(t, 3, nil)
+		for _, m := range ms {
+			m.kind = raftlog.Bolt // for a journal: TestDamagedEntryStopsItsGroup
 		}
-		kit.FlipBit(t, path, int64(from+at))
-		from += at + len(text)
-	}
-	if copies == 0 {
-		t.Fatal("the log does not hold the message")
-	}
-	victim.start(1)
-	mustEventually(t, ms, a.next(), send(1, body(2)))
-	waitCaughtUp(t, ms, victim)
-	digest := func(m *member) uint64 {
-		g := m.group(1)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.rolling.Current()
-	}
-	waitCaughtUp(t, ms, ms[0])
-	waitCaughtUp(t, ms, ms[1])
-	if digest(ms[0]) != digest(ms[1]) || digest(ms[0]) == digest(victim) {
-		t.Errorf("digests %x and %x, of the damaged replica %x", digest(ms[0]), digest(ms[1]), digest(victim))
-	}
+		a := startThree(t, ms)
+		text := []byte("a text that only one message has")
+		mustEventually(t, ms, a.next(), send(1, text))
+		victim := ms[2]
+		for _, m := range ms { // so that none of them gets the entry from the victim later
+			waitCaughtUp(t, ms, m)
+		}
+		victim.stop()
+		path := filepath.Join(victim.dir, "raftlog", "0.db")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies := 0 // in pages that are no longer used too
+		for from := 0; ; copies++ {
+			at := bytes.Index(content[from:], text)
+			if at < 0 {
+				break
+			}
+			kit.FlipBit(t, path, int64(from+at))
+			from += at + len(text)
+		}
+		if copies == 0 {
+			t.Fatal("the log does not hold the message")
+		}
+		victim.start(1)
+		mustEventually(t, ms, a.next(), send(1, body(2)))
+		waitCaughtUp(t, ms, victim)
+		digest := func(m *member) uint64 {
+			g := m.group(1)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.rolling.Current()
+		}
+		waitCaughtUp(t, ms, ms[0])
+		waitCaughtUp(t, ms, ms[1])
+		if digest(ms[0]) != digest(ms[1]) || digest(ms[0]) == digest(victim) {
+			t.Errorf("digests %x and %x, of the damaged replica %x", digest(ms[0]), digest(ms[1]), digest(victim))
+		}
+	})
 }

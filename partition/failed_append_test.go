@@ -81,133 +81,137 @@ func noops(term, from, to uint64) (list []*raft.Log) {
 // TestFailedAppendAfterTruncation checks that a follower that truncated its log, and had no space for the entries that replace the
 // suffix, confirms no entry behind the deleted ones, and stores the new ones once there is space.
 func TestFailedAppendAfterTruncation(t *testing.T) {
-	t.Parallel()
-	var stores shortStores
-	ms := newMembers(t, 3, func(c *Config) { patient(c); stores.tune(c) })
-	f := ms[2] // the only one that runs: the test plays the leaders
-	f.start(1)
-	g, store := f.group(1), stores.of(f)
-	if r := deliver(t, g, "m0", 5, 1, 1, noops(5, 2, 10)); !r.Success {
-		t.Fatalf("entries of term 5: %+v", r)
-	}
-	former := g.instance.Load()
-	store.short.Store(true)
-	if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); r.Success {
-		t.Fatal("stored without space")
-	}
-	store.short.Store(false)
-	kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
-	if r := deliver(t, g, "m0", 7, 10, 5, noops(7, 11, 11)); r.Success {
-		t.Error("the follower confirmed an entry behind two that it has deleted")
-	}
-	if r := deliver(t, g, "m1", 8, 8, 5, noops(6, 9, 9)); !r.Success {
-		t.Errorf("the follower does not take the entry with space: %+v", r)
-	}
-	if s := g.Status(); s.LogFirst != 1 || s.LogLast != 9 || s.LastIndex != 9 || s.Halted != nil {
-		t.Errorf("the log is %d to %d, and raft's last index is %d; halted: %v", s.LogFirst, s.LogLast, s.LastIndex, s.Halted)
-	}
+	inBubble(t, func(t *testing.T) {
+		var stores shortStores
+		ms := newMembers(t, 3, func(c *Config) { patient(c); stores.tune(c) })
+		f := ms[2] // the only one that runs: the test plays the leaders
+		f.start(1)
+		g, store := f.group(1), stores.of(f)
+		if r := deliver(t, g, "m0", 5, 1, 1, noops(5, 2, 10)); !r.Success {
+			t.Fatalf("entries of term 5: %+v", r)
+		}
+		former := g.instance.Load()
+		store.short.Store(true)
+		if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); r.Success {
+			t.Fatal("stored without space")
+		}
+		store.short.Store(false)
+		kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
+		if r := deliver(t, g, "m0", 7, 10, 5, noops(7, 11, 11)); r.Success {
+			t.Error("the follower confirmed an entry behind two that it has deleted")
+		}
+		if r := deliver(t, g, "m1", 8, 8, 5, noops(6, 9, 9)); !r.Success {
+			t.Errorf("the follower does not take the entry with space: %+v", r)
+		}
+		if s := g.Status(); s.LogFirst != 1 || s.LogLast != 9 || s.LastIndex != 9 || s.Halted != nil {
+			t.Errorf("the log is %d to %d, and raft's last index is %d; halted: %v", s.LogFirst, s.LogLast, s.LastIndex, s.Halted)
+		}
+	})
 }
 
 // TestFullDiskReopensRaftOncePerTruncation checks that a follower without space does not reopen raft for each append that the leader
 // repeats: reopening reads the log.
 func TestFullDiskReopensRaftOncePerTruncation(t *testing.T) {
-	t.Parallel()
-	var stores shortStores
-	ms := newMembers(t, 3, func(c *Config) { patient(c); stores.tune(c) })
-	f := ms[2]
-	f.start(1)
-	g, store := f.group(1), stores.of(f)
-	if r := deliver(t, g, "m0", 5, 1, 1, noops(5, 2, 10)); !r.Success {
-		t.Fatalf("entries of term 5: %+v", r)
-	}
-	former := g.instance.Load()
-	store.short.Store(true)
-	deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9))
-	kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
-	second := g.instance.Load()
-	refused := store.refused.Load()
-	for range 600 { // once a second for 10 minutes
-		if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); r.Success {
-			t.Fatal("stored without space")
+	inBubble(t, func(t *testing.T) {
+		var stores shortStores
+		ms := newMembers(t, 3, func(c *Config) { patient(c); stores.tune(c) })
+		f := ms[2]
+		f.start(1)
+		g, store := f.group(1), stores.of(f)
+		if r := deliver(t, g, "m0", 5, 1, 1, noops(5, 2, 10)); !r.Success {
+			t.Fatalf("entries of term 5: %+v", r)
 		}
-	}
-	if n := store.refused.Load() - refused; n < 600 {
-		t.Errorf("the log tried to store the entries %d times, not 600", n)
-	}
-	if g.instance.Load() != second {
-		t.Error("raft was reopened again without a truncation")
-	}
-	store.short.Store(false)
-	if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); !r.Success {
-		t.Errorf("the follower does not take the entry with space: %+v", r)
-	}
+		former := g.instance.Load()
+		store.short.Store(true)
+		deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9))
+		kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
+		second := g.instance.Load()
+		refused := store.refused.Load()
+		for range 600 { // once a second for 10 minutes
+			if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); r.Success {
+				t.Fatal("stored without space")
+			}
+		}
+		if n := store.refused.Load() - refused; n < 600 {
+			t.Errorf("the log tried to store the entries %d times, not 600", n)
+		}
+		if g.instance.Load() != second {
+			t.Error("raft was reopened again without a truncation")
+		}
+		store.short.Store(false)
+		if r := deliver(t, g, "m1", 6, 8, 5, noops(6, 9, 9)); !r.Success {
+			t.Errorf("the follower does not take the entry with space: %+v", r)
+		}
+	})
 }
 
 // TestUnstoredConfigurationIsForgotten checks that a configuration that the leader could not store is in force nowhere: removing the
 // replica again is a change that all replicas apply, also after a snapshot and a restart.
 func TestUnstoredConfigurationIsForgotten(t *testing.T) {
-	t.Parallel()
-	var stores shortStores
-	ms, a := threeReplicas(t, stores.tune)
-	mustEventually(t, ms, a.next(), send(1, body(1)))
-	lm, g := leader(t, ms, 1)
-	rest := others(ms, lm)
-	victim, other := rest[0], rest[1]
-	former := g.instance.Load()
-	store := stores.of(lm)
-	store.short.Store(true)
-	err := g.RemoveReplica(t.Context(), string(victim.id)+".1")
-	store.short.Store(false)
-	if err == nil {
-		t.Fatal("the replica was removed without space for the configuration")
-	}
-	kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
-	mustEventually(t, ms, a.next(), send(1, body(2)))
-	transferTo(t, ms, lm)
-	mustEventually(t, ms, a.next(), send(1, body(3)))
-	if n := len(g.Status().Voters); n != 3 {
-		t.Errorf("%d voters after a configuration that was not stored", n)
-	}
-	if err := g.Snapshot(t.Context()); err != nil {
-		t.Error(err)
-	}
-	err = atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), string(victim.id)+".1") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	kit.Eventually(t, "the other replica knows of the removal", func() bool { return len(other.group(1).Status().Voters) == 2 })
-	lm.stop()
-	lm.start(1)
-	for _, m := range []*member{lm, other} {
-		kit.Eventually(t, "two voters", func() bool { return len(m.group(1).Status().Voters) == 2 })
-	}
+	inBubble(t, func(t *testing.T) {
+		var stores shortStores
+		ms, a := threeReplicas(t, stores.tune)
+		mustEventually(t, ms, a.next(), send(1, body(1)))
+		lm, g := leader(t, ms, 1)
+		rest := others(ms, lm)
+		victim, other := rest[0], rest[1]
+		former := g.instance.Load()
+		store := stores.of(lm)
+		store.short.Store(true)
+		err := g.RemoveReplica(t.Context(), string(victim.id)+".1")
+		store.short.Store(false)
+		if err == nil {
+			t.Fatal("the replica was removed without space for the configuration")
+		}
+		kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != former })
+		mustEventually(t, ms, a.next(), send(1, body(2)))
+		transferTo(t, ms, lm)
+		mustEventually(t, ms, a.next(), send(1, body(3)))
+		if n := len(g.Status().Voters); n != 3 {
+			t.Errorf("%d voters after a configuration that was not stored", n)
+		}
+		if err := g.Snapshot(t.Context()); err != nil {
+			t.Error(err)
+		}
+		err = atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), string(victim.id)+".1") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "the other replica knows of the removal", func() bool { return len(other.group(1).Status().Voters) == 2 })
+		lm.stop()
+		lm.start(1)
+		for _, m := range []*member{lm, other} {
+			kit.Eventually(t, "two voters", func() bool { return len(m.group(1).Status().Voters) == 2 })
+		}
+	})
 }
 
 // TestFormerLeaderGoesOnAfterAShortage checks that a leader that was cut off with entries of its own, and has no space when it returns,
 // catches up once there is space.
 func TestFormerLeaderGoesOnAfterAShortage(t *testing.T) {
-	t.Parallel()
-	var stores shortStores
-	ms, a := threeReplicas(t, stores.tune)
-	mustEventually(t, ms, a.next(), send(1, body(1)))
-	lm, g := leader(t, ms, 1)
-	rest := others(ms, lm)
-	before, _ := g.log.LastIndex()
-	lm.net.isolate(lm.id, true)
-	for range 2 {
-		g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(9))), func(Answer) {})
-	}
-	kit.Eventually(t, "it has entries that no other replica has", func() bool {
-		last, _ := g.log.LastIndex()
-		return last > before && g.log.Stored() > last
+	inBubble(t, func(t *testing.T) {
+		var stores shortStores
+		ms, a := threeReplicas(t, stores.tune)
+		mustEventually(t, ms, a.next(), send(1, body(1)))
+		lm, g := leader(t, ms, 1)
+		rest := others(ms, lm)
+		before, _ := g.log.LastIndex()
+		lm.net.isolate(lm.id, true)
+		for range 2 {
+			g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(9))), func(Answer) {})
+		}
+		kit.Eventually(t, "it has entries that no other replica has", func() bool {
+			last, _ := g.log.LastIndex()
+			return last > before && g.log.Stored() > last
+		})
+		mustEventually(t, rest, a.next(), send(1, body(2)))
+		store := stores.of(lm)
+		store.short.Store(true)
+		lm.net.isolate(lm.id, false)
+		kit.Eventually(t, "it has no space", func() bool { return store.refused.Load() > 0 })
+		store.short.Store(false)
+		mustEventually(t, ms, a.next(), send(1, body(3)))
+		kit.Eventually(t, "it has applied all entries", func() bool { return lm.group(1).Status().Applied >= anyLeader(ms).Status().Applied })
+		sameEverywhere(t, ms)
 	})
-	mustEventually(t, rest, a.next(), send(1, body(2)))
-	store := stores.of(lm)
-	store.short.Store(true)
-	lm.net.isolate(lm.id, false)
-	kit.Eventually(t, "it has no space", func() bool { return store.refused.Load() > 0 })
-	store.short.Store(false)
-	mustEventually(t, ms, a.next(), send(1, body(3)))
-	kit.Eventually(t, "it has applied all entries", func() bool { return lm.group(1).Status().Applied >= anyLeader(ms).Status().Applied })
-	sameEverywhere(t, ms)
 }

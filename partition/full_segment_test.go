@@ -40,8 +40,9 @@ func TestGroupIsReadWhileItWaitsForSpace(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{syscall.ENOSPC, syscall.EMFILE} {
 		t.Run(err.Error(), func(t *testing.T) {
-			t.Parallel()
-			testGroupIsReadWhileItWaits(t, err)
+			inBubble(t, func(t *testing.T) {
+				testGroupIsReadWhileItWaits(t, err)
+			})
 		})
 	}
 }
@@ -86,7 +87,7 @@ func isRead(t *testing.T, g *Group) {
 
 // While neither space nor a file descriptor is left for a segment, compaction is given up, and commands are performed that
 // store no message: some need no segment, and what the others store, such as the state of a session, stays in memory until
-// there is one. Nobody waits with the lock of the machine.
+// there is one. Nobody waits with the lock of the machine: a wait for it would stop virtual time, so time is real.
 func TestNoCommandWaitsForASegmentWithTheLock(t *testing.T) {
 	t.Parallel()
 	for _, shortage := range []error{syscall.ENOSPC, syscall.EMFILE} {
@@ -162,31 +163,32 @@ func TestNoCommandWaitsForASegmentWithTheLock(t *testing.T) {
 
 // A replica that has no file descriptor for the next segment of bodies goes on with the one it has, and creates the next one later.
 func TestSegmentGrowsWhileFilesAreShort(t *testing.T) {
-	t.Parallel()
-	const segmentBytes = 4 << 10
-	ms := newMembers(t, 3, func(c *Config) { c.Sizes.Segment = segmentBytes })
-	d := &fullDisk{FS: disk.OS{}, err: syscall.ENFILE}
-	ms[1].files = d
-	a := startThree(t, ms)
-	fill := func() {
-		for range 6 {
-			mustEventually(t, ms, a.next(), send(1, bytes.Repeat([]byte("x"), segmentBytes/3)))
+	inBubble(t, func(t *testing.T) {
+		const segmentBytes = 4 << 10
+		ms := newMembers(t, 3, func(c *Config) { c.Sizes.Segment = segmentBytes })
+		d := &fullDisk{FS: disk.OS{}, err: syscall.ENFILE}
+		ms[1].files = d
+		a := startThree(t, ms)
+		fill := func() {
+			for range 6 {
+				mustEventually(t, ms, a.next(), send(1, bytes.Repeat([]byte("x"), segmentBytes/3)))
+			}
+			waitCaughtUp(t, ms, ms[1])
 		}
-		waitCaughtUp(t, ms, ms[1])
-	}
-	fill()
-	before := ms[1].group(1).bodies.SegmentCount()
-	d.full.Store(true)
-	fill()
-	if n := ms[1].group(1).bodies.SegmentCount(); n != before || d.refused.Load() == 0 {
-		t.Errorf("%d segments, %d before, refused %d times", n, before, d.refused.Load())
-	}
-	d.full.Store(false)
-	fill()
-	if n := ms[1].group(1).bodies.SegmentCount(); n <= before {
-		t.Errorf("%d segments, as before", n)
-	}
-	sameEverywhere(t, ms)
+		fill()
+		before := ms[1].group(1).bodies.SegmentCount()
+		d.full.Store(true)
+		fill()
+		if n := ms[1].group(1).bodies.SegmentCount(); n != before || d.refused.Load() == 0 {
+			t.Errorf("%d segments, %d before, refused %d times", n, before, d.refused.Load())
+		}
+		d.full.Store(false)
+		fill()
+		if n := ms[1].group(1).bodies.SegmentCount(); n <= before {
+			t.Errorf("%d segments, as before", n)
+		}
+		sameEverywhere(t, ms)
+	})
 }
 
 // fewReads is a disk on which files of snapshots cannot be opened to be read while short is set.
@@ -220,27 +222,28 @@ func TestSnapshotIsLoadedAfterAShortageOfFiles(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"image", "refs"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ms := newMembers(t, 3, func(c *Config) { c.Sizes.Trailing = 0 })
-			d := &fewReads{FS: disk.OS{}, name: name}
-			away, rest := ms[2], ms[:2]
-			away.files = d
-			a := startThree(t, ms)
-			away.stop()
-			for i := range 200 {
-				mustEventually(t, rest, a.next(), send(1, body(i)))
-			}
-			compactLogs(t, rest)
-			d.short.Store(true)
-			away.start(1)
-			kit.Eventually(t, "it tries to load the snapshot twice", func() bool { return d.refused.Load() > 1 })
-			isRead(t, away.group(1))
-			d.short.Store(false)
-			waitCaughtUp(t, ms, away)
-			if err := away.group(1).Status().Halted; err != nil {
-				t.Error(err)
-			}
-			sameEverywhere(t, ms)
+			inBubble(t, func(t *testing.T) {
+				ms := newMembers(t, 3, func(c *Config) { c.Sizes.Trailing = 0 })
+				d := &fewReads{FS: disk.OS{}, name: name}
+				away, rest := ms[2], ms[:2]
+				away.files = d
+				a := startThree(t, ms)
+				away.stop()
+				for i := range 200 {
+					mustEventually(t, rest, a.next(), send(1, body(i)))
+				}
+				compactLogs(t, rest)
+				d.short.Store(true)
+				away.start(1)
+				kit.Eventually(t, "it tries to load the snapshot twice", func() bool { return d.refused.Load() > 1 })
+				isRead(t, away.group(1))
+				d.short.Store(false)
+				waitCaughtUp(t, ms, away)
+				if err := away.group(1).Status().Halted; err != nil {
+					t.Error(err)
+				}
+				sameEverywhere(t, ms)
+			})
 		})
 	}
 }

@@ -54,69 +54,70 @@ func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done fun
 // completes. Every confirmed message exists once or was completed once, no message is delivered twice, and
 // all replicas are equal at the end.
 func TestNothingIsLostOrDuplicated(t *testing.T) {
-	t.Parallel()
-	ms, _ := threeReplicas(t, func(c *Config) {
-		c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0}
-	})
-	const senders, deeds = 4, 15
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	stop := make(chan struct{})
-	go func() {
-		defer close(stop)
-		nemesis(ms, rand.New(rand.NewPCG(seed, 1)), deeds)
-	}()
-
-	var mu sync.Mutex
-	sent := make(map[string]bool)
-	var work sync.WaitGroup
-	for s := range senders {
-		work.Go(func() {
-			ask := asker{origin: 100, receiver: uint64(s + 1)}
-			pace := time.NewTicker(5 * time.Millisecond)
-			defer pace.Stop()
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				case <-pace.C:
-				}
-				text := fmt.Sprintf("%d-%d-%0*d", s, i, 500, i)
-				h := ask.next()
-				c := fsm.AppendCommand(nil, h, send(1, []byte(text)))
-				if r := router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(c, done) }); r.Code == fsm.OK {
-					mu.Lock()
-					sent[text] = true
-					mu.Unlock()
-				}
-			}
+	inBubble(t, func(t *testing.T) {
+		ms, _ := threeReplicas(t, func(c *Config) {
+			c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0}
 		})
-	}
-	completed := make(map[string]bool)
-	received := make(chan struct{})
-	sending := make(chan struct{})
-	go func() {
-		defer close(received)
-		receive(t, ms, completed, sending)
-	}()
-	work.Wait()
-	close(sending)
-	<-received
+		const senders, deeds = 4, 15
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		stop := make(chan struct{})
+		go func() {
+			defer close(stop)
+			nemesis(ms, rand.New(rand.NewPCG(seed, 1)), deeds)
+		}()
 
-	left := make(map[string]bool)
-	for _, text := range image(t, currentLeader(t, ms)) {
-		if left[text] || completed[text] {
-			t.Errorf("twice: %.20s", text)
+		var mu sync.Mutex
+		sent := make(map[string]bool)
+		var work sync.WaitGroup
+		for s := range senders {
+			work.Go(func() {
+				ask := asker{origin: 100, receiver: uint64(s + 1)}
+				pace := time.NewTicker(5 * time.Millisecond)
+				defer pace.Stop()
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-pace.C:
+					}
+					text := fmt.Sprintf("%d-%d-%0*d", s, i, 500, i)
+					h := ask.next()
+					c := fsm.AppendCommand(nil, h, send(1, []byte(text)))
+					if r := router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(c, done) }); r.Code == fsm.OK {
+						mu.Lock()
+						sent[text] = true
+						mu.Unlock()
+					}
+				}
+			})
 		}
-		left[text] = true
-	}
-	for text := range sent {
-		if !left[text] && !completed[text] {
-			t.Errorf("lost: %.20s", text)
+		completed := make(map[string]bool)
+		received := make(chan struct{})
+		sending := make(chan struct{})
+		go func() {
+			defer close(received)
+			receive(t, ms, completed, sending)
+		}()
+		work.Wait()
+		close(sending)
+		<-received
+
+		left := make(map[string]bool)
+		for _, text := range image(t, currentLeader(t, ms)) {
+			if left[text] || completed[text] {
+				t.Errorf("twice: %.20s", text)
+			}
+			left[text] = true
 		}
-	}
-	sameEverywhere(t, ms)
-	t.Logf("%d sent, %d completed, %d left", len(sent), len(completed), len(left))
+		for text := range sent {
+			if !left[text] && !completed[text] {
+				t.Errorf("lost: %.20s", text)
+			}
+		}
+		sameEverywhere(t, ms)
+		t.Logf("%d sent, %d completed, %d left", len(sent), len(completed), len(left))
+	})
 }
 
 // receive locks and completes one message after the other until sending has ended.

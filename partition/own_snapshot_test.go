@@ -75,63 +75,64 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 	t.Parallel()
 	for name, published := range map[string]bool{"while it is written": false, "while it is published": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			hold := newGate()
-			ms := newMembers(t, 3, nil)
-			f := ms[2]
-			f.files = gatedFiles{gate: hold, sync: published}
-			a := startThree(t, ms)
-			fill := func(ms []*member) {
-				for i := range 2 * trailingEntriesUnknown {
-					mustEventually(t, ms, a.next(), send(1, body(i)))
+			inBubble(t, func(t *testing.T) {
+				hold := newGate()
+				ms := newMembers(t, 3, nil)
+				f := ms[2]
+				f.files = gatedFiles{gate: hold, sync: published}
+				a := startThree(t, ms)
+				fill := func(ms []*member) {
+					for i := range 2 * trailingEntriesUnknown {
+						mustEventually(t, ms, a.next(), send(1, body(i)))
+					}
 				}
-			}
-			transferTo(t, ms, ms[0])
-			fill(ms)
-			waitCaughtUp(t, ms, f)
-			hold.closed.Store(true)
-			written := make(chan error, 1)
-			go func() { written <- f.group(1).Snapshot(t.Context()) }()
-			<-hold.reached
-			f.net.isolate(f.id, true)
-			rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == f })
-			fill(rest)
-			for _, m := range rest {
-				waitCaughtUp(t, rest, m)
-				if err := m.group(1).Snapshot(t.Context()); err != nil {
+				transferTo(t, ms, ms[0])
+				fill(ms)
+				waitCaughtUp(t, ms, f)
+				hold.closed.Store(true)
+				written := make(chan error, 1)
+				go func() { written <- f.group(1).Snapshot(t.Context()) }()
+				<-hold.reached
+				f.net.isolate(f.id, true)
+				rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == f })
+				fill(rest)
+				for _, m := range rest {
+					waitCaughtUp(t, rest, m)
+					if err := m.group(1).Snapshot(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.net.isolate(f.id, false)
+				snapshots := f.group(1).snapshots
+				var stopped bool
+				kit.Eventually(t, "the leader's snapshot arrives", func() bool {
+					stopped = snapshots.DelaysInstall()
+					newest, _ := snapshots.Newest()
+					return stopped || newest != nil && newest.Remapped && f.group(1).applied.Load() >= newest.Index
+				})
+				if !stopped {
+					t.Error("the snapshot was installed while raft was taking another")
+				}
+				votesInTime(t, rest[0], f)
+				close(hold.open)
+				if err := <-written; err != nil {
+					t.Error(err)
+				}
+				waitCaughtUp(t, ms, f)
+				newest, _ := snapshots.Newest()
+				if !newest.Remapped {
+					t.Errorf("the newest snapshot, up to %d, is the follower's own", newest.Index)
+				}
+				kit.Eventually(t, "raft votes by the newest snapshot", func() bool {
+					last, err := strconv.ParseUint(f.group(1).instance.Load().raft.Stats()["last_snapshot_index"], 10, 64)
+					return err == nil && last == newest.Index
+				})
+				f.stop()
+				if err := f.tryStart(1); err != nil {
 					t.Fatal(err)
 				}
-			}
-			f.net.isolate(f.id, false)
-			snapshots := f.group(1).snapshots
-			var stopped bool
-			kit.Eventually(t, "the leader's snapshot arrives", func() bool {
-				stopped = snapshots.DelaysInstall()
-				newest, _ := snapshots.Newest()
-				return stopped || newest != nil && newest.Remapped && f.group(1).applied.Load() >= newest.Index
+				sameEverywhere(t, ms)
 			})
-			if !stopped {
-				t.Error("the snapshot was installed while raft was taking another")
-			}
-			votesInTime(t, rest[0], f)
-			close(hold.open)
-			if err := <-written; err != nil {
-				t.Error(err)
-			}
-			waitCaughtUp(t, ms, f)
-			newest, _ := snapshots.Newest()
-			if !newest.Remapped {
-				t.Errorf("the newest snapshot, up to %d, is the follower's own", newest.Index)
-			}
-			kit.Eventually(t, "raft votes by the newest snapshot", func() bool {
-				last, err := strconv.ParseUint(f.group(1).instance.Load().raft.Stats()["last_snapshot_index"], 10, 64)
-				return err == nil && last == newest.Index
-			})
-			f.stop()
-			if err := f.tryStart(1); err != nil {
-				t.Fatal(err)
-			}
-			sameEverywhere(t, ms)
 		})
 	}
 }
@@ -139,46 +140,47 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 // A snapshot that arrives waits until raft has finished with the replica's own: not only until that is written, but
 // until raft has noted its index, which would be the last one otherwise.
 func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
-	t.Parallel()
-	hold := newGate()
-	_, g, a := openSingle(t, func(c *Config) {
-		c.Log.WrapStore(func(s raftlog.Store) raftlog.Store { return gatedStore{s, hold} })
-	})
-	for i := range 2 * trailingEntriesUnknown {
-		must(t, g, a.next(), send(1, body(i)))
-	}
-	hold.closed.Store(true)
-	written := make(chan error, 1)
-	go func() { written <- g.Snapshot(t.Context()) }()
-	<-hold.reached // raft compacts the log
-	s := g.snapshots
-	metas, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta, sent, err := s.Open(metas[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sent.Close()
-	begun := make(chan error, 1)
-	go func() {
-		_, done, err := s.Receive(&raft.InstallSnapshotRequest{LastLogTerm: meta.Term, LastLogIndex: meta.Index + 1, Size: meta.Size}, sent)
-		if err == nil {
-			done()
+	inBubble(t, func(t *testing.T) {
+		hold := newGate()
+		_, g, a := openSingle(t, func(c *Config) {
+			c.Log.WrapStore(func(s raftlog.Store) raftlog.Store { return gatedStore{s, hold} })
+		})
+		for i := range 2 * trailingEntriesUnknown {
+			must(t, g, a.next(), send(1, body(i)))
 		}
-		begun <- err
-	}()
-	kit.Eventually(t, "the install has begun", s.DelaysInstall)
-	select {
-	case err := <-begun:
-		t.Error("the install did not wait", err)
-	default:
-	}
-	close(hold.open)
-	if err := errors.Join(<-written, <-begun); err != nil {
-		t.Error(err)
-	}
+		hold.closed.Store(true)
+		written := make(chan error, 1)
+		go func() { written <- g.Snapshot(t.Context()) }()
+		<-hold.reached // raft compacts the log
+		s := g.snapshots
+		metas, err := s.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta, sent, err := s.Open(metas[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sent.Close()
+		begun := make(chan error, 1)
+		go func() {
+			_, done, err := s.Receive(&raft.InstallSnapshotRequest{LastLogTerm: meta.Term, LastLogIndex: meta.Index + 1, Size: meta.Size}, sent)
+			if err == nil {
+				done()
+			}
+			begun <- err
+		}()
+		kit.Eventually(t, "the install has begun", s.DelaysInstall)
+		select {
+		case err := <-begun:
+			t.Error("the install did not wait", err)
+		default:
+		}
+		close(hold.open)
+		if err := errors.Join(<-written, <-begun); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // failingFolder fails the sync of the folder of snapshots.
@@ -201,38 +203,39 @@ func (f failingFolder) SyncFolder(path string) error {
 // again with all it has confirmed, whichever snapshot it finds. The segments of that snapshot stay, also those without a
 // message that is still there.
 func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
-	t.Parallel()
-	var fails atomic.Bool
-	ms := newMembers(t, 1, func(c *Config) { c.Sizes.Segment = 4 << 10 })
-	before := func() {}
-	ms[0].files = failingFolder{fails: &fails, before: func() { before() }}
-	m, g, a := startSingle(t, ms)
-	must(t, g, a.next(), send(1, body(1)))
-	if err := g.Snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 { // more than a segment, in segments that no earlier snapshot has
-		must(t, g, a.next(), send(1, make([]byte, 3<<10)))
-	}
-	before = func() { // after the snapshot was frozen
-		for _, c := range []fsm.Command{fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 100}, send(1, body(2))} {
-			if got := ask(t, g, a.next(), c); got.Outcome != Done {
-				t.Errorf("%T: %+v", c, got)
+	inBubble(t, func(t *testing.T) {
+		var fails atomic.Bool
+		ms := newMembers(t, 1, func(c *Config) { c.Sizes.Segment = 4 << 10 })
+		before := func() {}
+		ms[0].files = failingFolder{fails: &fails, before: func() { before() }}
+		m, g, a := startSingle(t, ms)
+		must(t, g, a.next(), send(1, body(1)))
+		if err := g.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // more than a segment, in segments that no earlier snapshot has
+			must(t, g, a.next(), send(1, make([]byte, 3<<10)))
+		}
+		before = func() { // after the snapshot was frozen
+			for _, c := range []fsm.Command{fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 100}, send(1, body(2))} {
+				if got := ask(t, g, a.next(), c); got.Outcome != Done {
+					t.Errorf("%T: %+v", c, got)
+				}
 			}
 		}
-	}
-	const want = 1
-	fails.Store(true)
-	if err := g.Snapshot(t.Context()); err == nil {
-		t.Error("the snapshot was written")
-	}
-	if !errors.Is(g.Status().Halted, syscall.EIO) {
-		t.Errorf("halted: %v", g.Status().Halted)
-	}
-	fails.Store(false)
-	m.stop()
-	m.start(1)
-	kit.Eventually(t, "it has the message", func() bool { return len(image(t, m.group(1))) == want })
+		const want = 1
+		fails.Store(true)
+		if err := g.Snapshot(t.Context()); err == nil {
+			t.Error("the snapshot was written")
+		}
+		if !errors.Is(g.Status().Halted, syscall.EIO) {
+			t.Errorf("halted: %v", g.Status().Halted)
+		}
+		fails.Store(false)
+		m.stop()
+		m.start(1)
+		kit.Eventually(t, "it has the message", func() bool { return len(image(t, m.group(1))) == want })
+	})
 }
 
 // shortFolder has no file descriptor for some syncs of a folder.
@@ -255,23 +258,24 @@ func TestAShortageOfFilesStopsNoReplicaThatWritesASnapshot(t *testing.T) {
 	t.Parallel()
 	for folder, isWritten := range map[string]bool{"seg": false, "tmp": false, "snap": true} {
 		t.Run(folder, func(t *testing.T) {
-			t.Parallel()
-			var syncs atomic.Int32
-			ms := newMembers(t, 1, nil)
-			ms[0].files = shortFolder{folder: folder, syncs: &syncs}
-			_, g, a := startSingle(t, ms)
-			must(t, g, a.next(), send(1, body(1)))
-			syncs.Store(1)
-			if err := g.Snapshot(t.Context()); (err == nil) != isWritten {
-				t.Errorf("the snapshot: %v", err)
-			}
-			if syncs.Load() > 0 {
-				t.Error("the folder was not synced")
-			}
-			must(t, g, a.next(), send(1, body(2)))
-			if err := errors.Join(g.Snapshot(t.Context()), g.Status().Halted); err != nil {
-				t.Error(err)
-			}
+			inBubble(t, func(t *testing.T) {
+				var syncs atomic.Int32
+				ms := newMembers(t, 1, nil)
+				ms[0].files = shortFolder{folder: folder, syncs: &syncs}
+				_, g, a := startSingle(t, ms)
+				must(t, g, a.next(), send(1, body(1)))
+				syncs.Store(1)
+				if err := g.Snapshot(t.Context()); (err == nil) != isWritten {
+					t.Errorf("the snapshot: %v", err)
+				}
+				if syncs.Load() > 0 {
+					t.Error("the folder was not synced")
+				}
+				must(t, g, a.next(), send(1, body(2)))
+				if err := errors.Join(g.Snapshot(t.Context()), g.Status().Halted); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

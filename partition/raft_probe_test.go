@@ -27,37 +27,38 @@ func (s *heldStore) StoreLogs(logs []*raft.Log) error {
 
 // While raft's main goroutine waits for a write, the request stays unanswered. A leader waits when too much is being written.
 func TestUnansweredRaftIsMeasured(t *testing.T) {
-	t.Parallel()
-	held := &heldStore{hold: make(chan struct{}, 1)}
-	ms := newMembers(t, 1, func(c *Config) {
-		if held.Store == nil {
-			c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
-				held.Store = inner
-				return held
-			})
+	inBubble(t, func(t *testing.T) {
+		held := &heldStore{hold: make(chan struct{}, 1)}
+		ms := newMembers(t, 1, func(c *Config) {
+			if held.Store == nil {
+				c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
+					held.Store = inner
+					return held
+				})
+			}
+		})
+		ms[0].start(1)
+		_, g := leader(t, ms, 1)
+		a := &asker{origin: 1}
+		must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+		for range 3 {
+			if owed := g.UnansweredFor(); owed > time.Second {
+				t.Errorf("a replica that works owes an answer for %s", owed)
+			}
 		}
+		held.hold <- struct{}{} // writes wait from here on
+		const sends = 6
+		done := make(chan Answer, sends)
+		for range sends {
+			g.Submit(fsm.AppendCommand(nil, a.next(), send(1, make([]byte, entryBytesMax))), func(a Answer) { done <- a })
+		}
+		kit.Eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
+		<-held.hold
+		for range sends {
+			await1(t, done)
+		}
+		kit.Eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 	})
-	ms[0].start(1)
-	_, g := leader(t, ms, 1)
-	a := &asker{origin: 1}
-	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
-	for range 3 {
-		if owed := g.UnansweredFor(); owed > time.Second {
-			t.Errorf("a replica that works owes an answer for %s", owed)
-		}
-	}
-	held.hold <- struct{}{} // writes wait from here on
-	const sends = 6
-	done := make(chan Answer, sends)
-	for range sends {
-		g.Submit(fsm.AppendCommand(nil, a.next(), send(1, make([]byte, entryBytesMax))), func(a Answer) { done <- a })
-	}
-	kit.Eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
-	<-held.hold
-	for range sends {
-		await1(t, done)
-	}
-	kit.Eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 }
 
 // TestUnansweredProbeKeepsNothing: raft never answers some requests that it has not read when it is shut down. The goroutine

@@ -26,61 +26,62 @@ func savedEntries(t *testing.T, g *Group) (entries []SavedEntry) {
 
 // A replay of the saved log of a group has the results and the digest that its replicas have, also from a backup on.
 func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
-	t.Parallel()
-	ms, a := threeReplicas(t, nil)
-	_, g := leader(t, ms, 1)
-	mustEventually(t, ms, a.next(), send(1, body(1), body(2)))
-	var backup bytes.Buffer
-	if _, err := g.Backup(t.Context(), &backup); err != nil {
-		t.Fatal(err)
-	}
-	locked := mustEventually(t, ms, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 1, MaxBytes: 1000})
-	mustEventually(t, ms, a.next(), fsm.SettleMessages{
-		Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: locked.Deliveries[0].Lock, Verb: fsm.Complete}},
-	})
-	var file bytes.Buffer
-	g = currentLeader(t, ms) // the one of before may be behind
-	saved := savedEntries(t, g)
-	if err := WriteSavedLog(&file, 1, saved); err != nil {
-		t.Fatal(err)
-	}
-	written := file.String()
-	id, entries, err := ReadSavedLog(&file)
-	if err == nil {
-		err = WriteSavedLog(&file, id, entries)
-	}
-	if err != nil || id != 1 || file.String() != written {
-		t.Fatalf("read back %d entries of partition %d: %v", len(entries), id, err)
-	}
-	g.mu.Lock()
-	want := g.rolling.Current()
-	g.mu.Unlock()
-	for name, start := range map[string]*bytes.Buffer{"from the first entry": nil, "from a backup": &backup} {
-		var replay *Replay
-		if start == nil {
-			replay, err = NewReplay(1, nil)
-		} else {
-			replay, err = NewReplay(1, start)
-		}
-		if err != nil {
+	inBubble(t, func(t *testing.T) {
+		ms, a := threeReplicas(t, nil)
+		_, g := leader(t, ms, 1)
+		mustEventually(t, ms, a.next(), send(1, body(1), body(2)))
+		var backup bytes.Buffer
+		if _, err := g.Backup(t.Context(), &backup); err != nil {
 			t.Fatal(err)
 		}
-		var commands []ReplayedCommand
-		var digest uint64
-		for i := range entries {
-			got, err := replay.Apply(&entries[i])
+		locked := mustEventually(t, ms, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 1, MaxBytes: 1000})
+		mustEventually(t, ms, a.next(), fsm.SettleMessages{
+			Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: locked.Deliveries[0].Lock, Verb: fsm.Complete}},
+		})
+		var file bytes.Buffer
+		g = currentLeader(t, ms) // the one of before may be behind
+		saved := savedEntries(t, g)
+		if err := WriteSavedLog(&file, 1, saved); err != nil {
+			t.Fatal(err)
+		}
+		written := file.String()
+		id, entries, err := ReadSavedLog(&file)
+		if err == nil {
+			err = WriteSavedLog(&file, id, entries)
+		}
+		if err != nil || id != 1 || file.String() != written {
+			t.Fatalf("read back %d entries of partition %d: %v", len(entries), id, err)
+		}
+		g.mu.Lock()
+		want := g.rolling.Current()
+		g.mu.Unlock()
+		for name, start := range map[string]*bytes.Buffer{"from the first entry": nil, "from a backup": &backup} {
+			var replay *Replay
+			if start == nil {
+				replay, err = NewReplay(1, nil)
+			} else {
+				replay, err = NewReplay(1, start)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if commands = append(commands, got.Commands...); got.Digest != 0 {
-				digest = got.Digest
+			var commands []ReplayedCommand
+			var digest uint64
+			for i := range entries {
+				got, err := replay.Apply(&entries[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if commands = append(commands, got.Commands...); got.Digest != 0 {
+					digest = got.Digest
+				}
+			}
+			settle, is := commands[len(commands)-1].Command.(fsm.SettleMessages)
+			if !is || settle.Settlements[0].Lock != locked.Deliveries[0].Lock || digest != want {
+				t.Errorf("%s: digest %x, want %x; the last command is %+v", name, digest, want, settle)
 			}
 		}
-		settle, is := commands[len(commands)-1].Command.(fsm.SettleMessages)
-		if !is || settle.Settlements[0].Lock != locked.Deliveries[0].Lock || digest != want {
-			t.Errorf("%s: digest %x, want %x; the last command is %+v", name, digest, want, settle)
-		}
-	}
+	})
 }
 
 func TestSavedLogsAreReadStrictly(t *testing.T) {

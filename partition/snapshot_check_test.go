@@ -50,101 +50,103 @@ func TestSnapshotThatCannotBeLoadedIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]int32{"a panic": faultPanic, "another state": faultOther} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var planted atomic.Int32
-			ms := newMembers(t, 1, func(c *Config) {
-				c.Sizes.Trailing = 0
-				c.Machine = func(b fsm.Bodies) Machine { return unloadable{queue.New(b), &planted} }
-			})
-			m, g, a := startSingle(t, ms)
-			fill := func() {
-				for i := range 2 * trailingEntriesUnknown {
-					must(t, g, a.next(), send(1, body(i)))
+			inBubble(t, func(t *testing.T) {
+				var planted atomic.Int32
+				ms := newMembers(t, 1, func(c *Config) {
+					c.Sizes.Trailing = 0
+					c.Machine = func(b fsm.Bodies) Machine { return unloadable{queue.New(b), &planted} }
+				})
+				m, g, a := startSingle(t, ms)
+				fill := func() {
+					for i := range 2 * trailingEntriesUnknown {
+						must(t, g, a.next(), send(1, body(i)))
+					}
 				}
-			}
-			check := func() {
-				t.Helper()
-				g.snapshotter.checks.since = snapshotsPerCheck
-				if err := g.snapshotAndCheck(t.Context()); err != nil {
+				check := func() {
+					t.Helper()
+					g.snapshotter.checks.since = snapshotsPerCheck
+					if err := g.snapshotAndCheck(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill()
+				check()
+				good, _ := g.snapshots.Newest()
+				planted.Store(fault)
+				fill()
+				check()
+				newest, _ := g.snapshots.Newest()
+				s := g.Stats()
+				if newest != good || s.SnapshotChecks != 2 || s.SnapshotChecksFailed != 1 || s.SnapshotChecksSkipped != 0 {
+					t.Errorf("the newest snapshot ends at %d, that before at %d; %d checks, %d failed", newest.Index, good.Index, s.SnapshotChecks, s.SnapshotChecksFailed)
+				}
+				if err := g.Status().Halted; err != nil || g.Status().LogFirst > good.Index+1 {
+					t.Errorf("the log begins at %d; halted: %v", g.Status().LogFirst, err)
+				}
+				fill()
+				want := image(t, g)
+				planted.Store(faultNone)
+				m.stop()
+				m.start(1)
+				_, g = leader(t, ms, 1)
+				kit.Eventually(t, "it has the same messages", func() bool { return len(image(t, g)) == len(want) })
+				fill()
+				check()
+				if newest, _ := g.snapshots.Newest(); newest.Index <= good.Index || g.Stats().SnapshotChecksFailed != 0 {
+					t.Errorf("the newest snapshot still ends at %d", newest.Index)
+				}
+				fill()
+				if err := g.Snapshot(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-			}
-			fill()
-			check()
-			good, _ := g.snapshots.Newest()
-			planted.Store(fault)
-			fill()
-			check()
-			newest, _ := g.snapshots.Newest()
-			s := g.Stats()
-			if newest != good || s.SnapshotChecks != 2 || s.SnapshotChecksFailed != 1 || s.SnapshotChecksSkipped != 0 {
-				t.Errorf("the newest snapshot ends at %d, that before at %d; %d checks, %d failed", newest.Index, good.Index, s.SnapshotChecks, s.SnapshotChecksFailed)
-			}
-			if err := g.Status().Halted; err != nil || g.Status().LogFirst > good.Index+1 {
-				t.Errorf("the log begins at %d; halted: %v", g.Status().LogFirst, err)
-			}
-			fill()
-			want := image(t, g)
-			planted.Store(faultNone)
-			m.stop()
-			m.start(1)
-			_, g = leader(t, ms, 1)
-			kit.Eventually(t, "it has the same messages", func() bool { return len(image(t, g)) == len(want) })
-			fill()
-			check()
-			if newest, _ := g.snapshots.Newest(); newest.Index <= good.Index || g.Stats().SnapshotChecksFailed != 0 {
-				t.Errorf("the newest snapshot still ends at %d", newest.Index)
-			}
-			fill()
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if first := g.Status().LogFirst; first <= good.Index {
-				t.Errorf("the log still begins at %d", first)
-			}
+				if first := g.Status().LogFirst; first <= good.Index {
+					t.Errorf("the log still begins at %d", first)
+				}
+			})
 		})
 	}
 }
 
 // Followers take turns: of about ten snapshots one is loaded, and at least one in an hour. A leader with followers loads none.
 func TestFollowersTakeTurnsInLoadingSnapshots(t *testing.T) {
-	t.Parallel()
-	const followers = 2
-	for _, every := range []time.Duration{time.Minute, 30 * time.Minute} {
-		var replicas [followers]snapshotChecks
-		loaded := 0
-		const snapshots = 400 // of each follower
-		for n := range snapshots {
-			now := time.Duration(n) * every
-			for position := range replicas {
-				c := &replicas[position]
-				if c.isDue(now, position, followers) {
-					c.since, c.at = 0, now
-					c.done.Add(1)
-					loaded++
-					continue
+	inBubble(t, func(t *testing.T) {
+		const followers = 2
+		for _, every := range []time.Duration{time.Minute, 30 * time.Minute} {
+			var replicas [followers]snapshotChecks
+			loaded := 0
+			const snapshots = 400 // of each follower
+			for n := range snapshots {
+				now := time.Duration(n) * every
+				for position := range replicas {
+					c := &replicas[position]
+					if c.isDue(now, position, followers) {
+						c.since, c.at = 0, now
+						c.done.Add(1)
+						loaded++
+						continue
+					}
+					c.since++
 				}
-				c.since++
+			}
+			least := max(snapshots/snapshotsPerCheck, int(snapshots*every/snapshotCheckEvery)) * 9 / 10
+			if loaded < least || loaded > least*3/2 {
+				t.Errorf("a snapshot every %v: %d loaded, want about %d", every, loaded, least)
 			}
 		}
-		least := max(snapshots/snapshotsPerCheck, int(snapshots*every/snapshotCheckEvery)) * 9 / 10
-		if loaded < least || loaded > least*3/2 {
-			t.Errorf("a snapshot every %v: %d loaded, want about %d", every, loaded, least)
+		ms, a := threeReplicas(t, nil)
+		mustEventually(t, ms, a.next(), send(1, body(1)))
+		_, g := leader(t, ms, 1)
+		turns := make(map[int]bool)
+		for _, m := range ms {
+			waitCaughtUp(t, ms, m)
+			if position, n, ok := m.group(1).checkTurn(); ok {
+				turns[position] = n == followers && m.group(1) != g
+			}
 		}
-	}
-	ms, a := threeReplicas(t, nil)
-	mustEventually(t, ms, a.next(), send(1, body(1)))
-	_, g := leader(t, ms, 1)
-	turns := make(map[int]bool)
-	for _, m := range ms {
-		waitCaughtUp(t, ms, m)
-		if position, n, ok := m.group(1).checkTurn(); ok {
-			turns[position] = n == followers && m.group(1) != g
+		if len(turns) != followers || !turns[0] || !turns[1] {
+			t.Errorf("turns %v", turns)
 		}
-	}
-	if len(turns) != followers || !turns[0] || !turns[1] {
-		t.Errorf("turns %v", turns)
-	}
+	})
 }
 
 // BenchmarkSnapshotCheck loads a snapshot of a million messages beside the machine that has written it.

@@ -20,21 +20,22 @@ func TestSnapshotsOfALargeImageAreWrittenLessOften(t *testing.T) {
 
 // The size of the image is known after a snapshot, and after a restart.
 func TestTheImageDecidesWhenTheNextSnapshotIsDue(t *testing.T) {
-	t.Parallel()
-	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Snapshot = 1 << 10 })
-	for i := range 100 {
-		must(t, g, a.next(), send(1, body(i)))
-	}
-	if err := g.Snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	due := g.snapshotter.dueAfter()
-	if due != min(uint64(g.Stats().SnapshotBytes), 4<<10) || due == 1<<10 {
-		t.Errorf("due after %d with an image of %d", due, g.Stats().SnapshotBytes)
-	}
-	m.stop()
-	m.start(1)
-	if got := m.group(1).snapshotter.dueAfter(); got != due {
-		t.Errorf("due after %d, after a restart %d", due, got)
-	}
+	inBubble(t, func(t *testing.T) {
+		m, g, a := openSingle(t, func(c *Config) { c.Sizes.Snapshot = 1 << 10 })
+		for i := range 100 {
+			must(t, g, a.next(), send(1, body(i)))
+		}
+		if err := g.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		due := g.snapshotter.dueAfter()
+		if due != min(uint64(g.Stats().SnapshotBytes), 4<<10) || due == 1<<10 {
+			t.Errorf("due after %d with an image of %d", due, g.Stats().SnapshotBytes)
+		}
+		m.stop()
+		m.start(1)
+		if got := m.group(1).snapshotter.dueAfter(); got != due {
+			t.Errorf("due after %d, after a restart %d", due, got)
+		}
+	})
 }

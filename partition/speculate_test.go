@@ -197,149 +197,154 @@ func (r *reader) next() []string {
 // A waiter at a subscription gets a message sent to the topic in the entry of the send, also the very first
 // one.
 func TestSubscriptionIsServedInTheEntryOfTheSend(t *testing.T) {
-	t.Parallel()
-	g, a := oneTopic(t, 3)
-	var readers []*reader
-	for i := range 3 {
-		readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
-	}
-	before := g.Status().Applied
-	for i := range 5 {
-		must(t, g, a.next(), send(1, body(2*i), body(2*i+1)))
-		for _, r := range readers {
-			if diff := cmp.Diff([]string{string(body(2 * i)), string(body(2*i + 1))}, r.next()); diff != "" {
-				t.Fatal(diff)
+	inBubble(t, func(t *testing.T) {
+		g, a := oneTopic(t, 3)
+		var readers []*reader
+		for i := range 3 {
+			readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
+		}
+		before := g.Status().Applied
+		for i := range 5 {
+			must(t, g, a.next(), send(1, body(2*i), body(2*i+1)))
+			for _, r := range readers {
+				if diff := cmp.Diff([]string{string(body(2 * i)), string(body(2*i + 1))}, r.next()); diff != "" {
+					t.Fatal(diff)
+				}
 			}
 		}
-	}
-	if n := g.Status().Applied - before; n != 5 {
-		t.Errorf("5 messages took %d entries", n)
-	}
+		if n := g.Status().Applied - before; n != 5 {
+			t.Errorf("5 messages took %d entries", n)
+		}
+	})
 }
 
 // More subscriptions than an entry speculates for are all served, one entry later.
 func TestTopicServesManySubscriptions(t *testing.T) {
-	t.Parallel()
-	const subscriptions = 40
-	g, a := oneTopic(t, subscriptions)
-	var readers []*reader
-	for i := range subscriptions {
-		readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
-	}
-	before := g.Status().Applied
-	for i := range 3 {
-		must(t, g, a.next(), send(1, body(i)))
-		for _, r := range readers {
-			if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
-				t.Fatal(diff)
+	inBubble(t, func(t *testing.T) {
+		const subscriptions = 40
+		g, a := oneTopic(t, subscriptions)
+		var readers []*reader
+		for i := range subscriptions {
+			readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
+		}
+		before := g.Status().Applied
+		for i := range 3 {
+			must(t, g, a.next(), send(1, body(i)))
+			for _, r := range readers {
+				if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
+					t.Fatal(diff)
+				}
 			}
 		}
-	}
-	if n := g.Status().Applied - before; n > 6+3 { // a reader may ask again while the second entry is in flight
-		t.Errorf("3 messages took %d entries", n)
-	}
+		if n := g.Status().Applied - before; n > 6+3 { // a reader may ask again while the second entry is in flight
+			t.Errorf("3 messages took %d entries", n)
+		}
+	})
 }
 
 // A subscription whose rules match little costs one wasted lock for each message that it gets, and its
 // receivers keep waiting.
 func TestSubscriptionsThatNeverMatchCostNoLocks(t *testing.T) {
-	t.Parallel()
-	g, a := oneTopic(t, 1)
-	must(t, g, a.next(), fsm.DropRule{Subscription: 2, Name: fsm.DefaultRuleName})
-	must(t, g, a.next(), fsm.PutRule{Subscription: 2, Rule: fsm.Rule{
-		Name: "red", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "color = 'red'"}},
-	}})
-	r := newReader(t, g, fsm.Address{Entity: 2}, 1)
-	coloured := func(color string, i int) uint64 {
-		t.Helper()
-		before := g.Status().Applied
-		must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{
-			Payload:    body(i),
-			Properties: fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "color"}, Value: filter.Text(color)}}),
-		}}})
-		if color == "red" {
-			if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
-				t.Fatal(diff)
+	inBubble(t, func(t *testing.T) {
+		g, a := oneTopic(t, 1)
+		must(t, g, a.next(), fsm.DropRule{Subscription: 2, Name: fsm.DefaultRuleName})
+		must(t, g, a.next(), fsm.PutRule{Subscription: 2, Rule: fsm.Rule{
+			Name: "red", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "color = 'red'"}},
+		}})
+		r := newReader(t, g, fsm.Address{Entity: 2}, 1)
+		coloured := func(color string, i int) uint64 {
+			t.Helper()
+			before := g.Status().Applied
+			must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{
+				Payload:    body(i),
+				Properties: fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "color"}, Value: filter.Text(color)}}),
+			}}})
+			if color == "red" {
+				if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
+					t.Fatal(diff)
+				}
+			}
+			return g.Status().Applied - before
+		}
+		matchedLast := func() bool {
+			g.proposer.mu.Lock()
+			defer g.proposer.mu.Unlock()
+			return g.proposer.queues[waitKey{Address: r.at}].lastMatched
+		}
+		for i, step := range []struct {
+			color       string
+			entries     uint64
+			matchedLast bool
+		}{
+			{"blue", 1, false}, {"blue", 1, false}, {"red", 2, true}, {"red", 1, true}, {"blue", 1, false}, {"red", 2, true},
+		} {
+			if n := coloured(step.color, i); n != step.entries || matchedLast() != step.matchedLast {
+				t.Errorf("message %d, %s: %d entries, matched last %v", i, step.color, n, matchedLast())
 			}
 		}
-		return g.Status().Applied - before
-	}
-	matchedLast := func() bool {
-		g.proposer.mu.Lock()
-		defer g.proposer.mu.Unlock()
-		return g.proposer.queues[waitKey{Address: r.at}].lastMatched
-	}
-	for i, step := range []struct {
-		color       string
-		entries     uint64
-		matchedLast bool
-	}{
-		{"blue", 1, false}, {"blue", 1, false}, {"red", 2, true}, {"red", 1, true}, {"blue", 1, false}, {"red", 2, true},
-	} {
-		if n := coloured(step.color, i); n != step.entries || matchedLast() != step.matchedLast {
-			t.Errorf("message %d, %s: %d entries, matched last %v", i, step.color, n, matchedLast())
-		}
-	}
+	})
 }
 
 // When a topic is deleted, waiters at its subscriptions and their sub-queues are told, whether or not a
 // message was ever sent.
 func TestWaitersAreToldThatTheTopicIsDeleted(t *testing.T) {
-	t.Parallel()
-	g, a := oneTopic(t, 3)
-	must(t, g, a.next(), fsm.PutEntity{Entity: 9, Version: 1, Settings: settings()})
-	other := newReader(t, g, fsm.Address{Entity: 9}, 9)
-	var readers []*reader
-	for i := range 3 {
-		for sub := range fsm.TransferDeadLetterQueue + 1 {
-			readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i), Sub: sub}, uint64(100*i)+uint64(sub)))
+	inBubble(t, func(t *testing.T) {
+		g, a := oneTopic(t, 3)
+		must(t, g, a.next(), fsm.PutEntity{Entity: 9, Version: 1, Settings: settings()})
+		other := newReader(t, g, fsm.Address{Entity: 9}, 9)
+		var readers []*reader
+		for i := range 3 {
+			for sub := range fsm.TransferDeadLetterQueue + 1 {
+				readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i), Sub: sub}, uint64(100*i)+uint64(sub)))
+			}
 		}
-	}
-	before := g.Status().Applied
-	must(t, g, a.next(), fsm.DropEntity{Entity: 1})
-	for _, r := range readers {
-		if got := await1(t, r.got); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
-			t.Errorf("%+v: %+v", r.at, got)
+		before := g.Status().Applied
+		must(t, g, a.next(), fsm.DropEntity{Entity: 1})
+		for _, r := range readers {
+			if got := await1(t, r.got); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
+				t.Errorf("%+v: %+v", r.at, got)
+			}
 		}
-	}
-	if n := g.Status().Applied - before; n > 3 {
-		t.Errorf("it took %d entries to tell them", n)
-	}
-	must(t, g, a.next(), send(9, body(1)))
-	other.next()
+		if n := g.Status().Applied - before; n > 3 {
+			t.Errorf("it took %d entries to tell them", n)
+		}
+		must(t, g, a.next(), send(9, body(1)))
+		other.next()
+	})
 }
 
 // Messages that wait to be forwarded are reported to the forwarder, and to no waiter.
 func TestForwardingWakesNoWaiters(t *testing.T) {
-	t.Parallel()
-	effects := make(chan fsm.Effect, 100)
-	_, g, a := openSingle(t, func(c *Config) { c.Effect = func(e fsm.Effect) { effects <- e } })
-	newReader(t, g, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 1)
-	waiting := newReader(t, g, fsm.Address{Entity: 1}, 2)
-	s := settings()
-	s.ForwardTo = "elsewhere"
-	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: s})
-	if got := await1(t, waiting.got); got.Result.Code != fsm.NotAllowed {
-		t.Errorf("who waited where messages are forwarded now: %+v", got)
-	}
-	before := g.Status().Applied
-	for i := range 3 {
-		must(t, g, a.next(), send(1, body(i)))
-	}
-	timer := time.NewTimer(60 * time.Second)
-	defer timer.Stop()
-	select {
-	case e := <-effects:
-		if e.Kind != fsm.EffectForward || e.Address != (fsm.Address{Entity: 1}) {
-			t.Errorf("effect %+v", e)
+	inBubble(t, func(t *testing.T) {
+		effects := make(chan fsm.Effect, 100)
+		_, g, a := openSingle(t, func(c *Config) { c.Effect = func(e fsm.Effect) { effects <- e } })
+		newReader(t, g, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 1)
+		waiting := newReader(t, g, fsm.Address{Entity: 1}, 2)
+		s := settings()
+		s.ForwardTo = "elsewhere"
+		must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: s})
+		if got := await1(t, waiting.got); got.Result.Code != fsm.NotAllowed {
+			t.Errorf("who waited where messages are forwarded now: %+v", got)
 		}
-	case <-timer.C:
-		t.Fatal("nobody was told")
-	}
-	if n := g.Status().Applied - before; n != 3 {
-		t.Errorf("3 sends took %d entries", n)
-	}
-	if n := g.Status().Waiting; n != 1 {
-		t.Errorf("%d wait at the dead-letter queue", n)
-	}
+		before := g.Status().Applied
+		for i := range 3 {
+			must(t, g, a.next(), send(1, body(i)))
+		}
+		timer := time.NewTimer(60 * time.Second)
+		defer timer.Stop()
+		select {
+		case e := <-effects:
+			if e.Kind != fsm.EffectForward || e.Address != (fsm.Address{Entity: 1}) {
+				t.Errorf("effect %+v", e)
+			}
+		case <-timer.C:
+			t.Fatal("nobody was told")
+		}
+		if n := g.Status().Applied - before; n != 3 {
+			t.Errorf("3 sends took %d entries", n)
+		}
+		if n := g.Status().Waiting; n != 1 {
+			t.Errorf("%d wait at the dead-letter queue", n)
+		}
+	})
 }

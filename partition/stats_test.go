@@ -7,7 +7,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The counters of a group match the work done, at the leader and at its followers.
+// The counters of a group match the work done, at the leader and at its followers. In real time, because work takes none in
+// a bubble.
 func TestStatsCountTheWork(t *testing.T) {
 	t.Parallel()
 	// The counters of the leader are compared with the commands given to it: it must not change.

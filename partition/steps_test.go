@@ -24,73 +24,75 @@ func (m *heavyMachine) Exceeded() uint64 { return 7 }
 // TestApplyReleasesTheLockBetweenEntries verifies that only as many entries of a batch are applied under one
 // lock as have few steps together, and that rules over their budget are counted.
 func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
-	t.Parallel()
-	var machine *heavyMachine
-	ms := newMembers(t, 1, func(c *Config) {
-		c.Machine = func(b fsm.Bodies) Machine {
-			machine = &heavyMachine{Machine: queue.New(b)}
-			return machine
+	inBubble(t, func(t *testing.T) {
+		var machine *heavyMachine
+		ms := newMembers(t, 1, func(c *Config) {
+			c.Machine = func(b fsm.Bodies) Machine {
+				machine = &heavyMachine{Machine: queue.New(b)}
+				return machine
+			}
+		})
+		ms[0].start(1)
+		_, g := leader(t, ms, 1)
+		batchOf := func(n int) (entries []*raft.Log) {
+			pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+			for i := range n {
+				entries = append(entries, &raft.Log{
+					Index: g.applied.Load() + uint64(i) + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(fsm.Times{Wall: 1, Serving: 1}, 1, [][]byte{pulse}),
+				})
+			}
+			return entries
+		}
+		for _, row := range []struct {
+			steps uint64
+			want  int
+		}{{0, 10}, {lockStepsMax / 4, 4}, {lockStepsMax / 2, 2}, {lockStepsMax, 1}, {100 * lockStepsMax, 1}} {
+			machine.steps = row.steps
+			_, _, n, err := g.apply(batchOf(10))
+			if err != nil || n != row.want {
+				t.Errorf("%d steps an entry: %d entries under one lock, want %d (%v)", row.steps, n, row.want, err)
+			}
+			before := g.applied.Load()
+			(*machineFSM)(g).ApplyBatch(batchOf(10))
+			if now := g.applied.Load(); now != before+10 {
+				t.Errorf("%d steps an entry: %d of 10 entries are applied", row.steps, now-before)
+			}
+		}
+		if n := g.Stats().Exceeded; n != 7 {
+			t.Errorf("%d rules over their budget are counted", n)
 		}
 	})
-	ms[0].start(1)
-	_, g := leader(t, ms, 1)
-	batchOf := func(n int) (entries []*raft.Log) {
-		pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
-		for i := range n {
-			entries = append(entries, &raft.Log{
-				Index: g.applied.Load() + uint64(i) + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(fsm.Times{Wall: 1, Serving: 1}, 1, [][]byte{pulse}),
-			})
-		}
-		return entries
-	}
-	for _, row := range []struct {
-		steps uint64
-		want  int
-	}{{0, 10}, {lockStepsMax / 4, 4}, {lockStepsMax / 2, 2}, {lockStepsMax, 1}, {100 * lockStepsMax, 1}} {
-		machine.steps = row.steps
-		_, _, n, err := g.apply(batchOf(10))
-		if err != nil || n != row.want {
-			t.Errorf("%d steps an entry: %d entries under one lock, want %d (%v)", row.steps, n, row.want, err)
-		}
-		before := g.applied.Load()
-		(*machineFSM)(g).ApplyBatch(batchOf(10))
-		if now := g.applied.Load(); now != before+10 {
-			t.Errorf("%d steps an entry: %d of 10 entries are applied", row.steps, now-before)
-		}
-	}
-	if n := g.Stats().Exceeded; n != 7 {
-		t.Errorf("%d rules over their budget are counted", n)
-	}
 }
 
 // TestPendingMessagesArePublished verifies that the leader proposes pulses until no message is pending at a
 // topic.
 func TestPendingMessagesArePublished(t *testing.T) {
-	t.Parallel()
-	ms := newMembers(t, 1, nil)
-	ms[0].start(1)
-	_, g := leader(t, ms, 1)
-	a := &asker{origin: 1}
-	do := func(c fsm.Command) {
-		t.Helper()
-		if got := ask(t, g, a.next(), c); got.Outcome != Done || got.Result.Code != fsm.OK {
-			t.Fatalf("%T: %+v", c, got)
+	inBubble(t, func(t *testing.T) {
+		ms := newMembers(t, 1, nil)
+		ms[0].start(1)
+		_, g := leader(t, ms, 1)
+		a := &asker{origin: 1}
+		do := func(c fsm.Command) {
+			t.Helper()
+			if got := ask(t, g, a.next(), c); got.Outcome != Done || got.Result.Code != fsm.OK {
+				t.Fatalf("%T: %+v", c, got)
+			}
 		}
-	}
-	do(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.TopicEntity})
-	do(fsm.PutEntity{Entity: 2, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
-	// Their properties alone take more steps than an entry has.
-	large := fsm.AppendProperties(nil, []fsm.Property{{Value: filter.Text(strings.Repeat("a", 60_000))}})
-	send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 40)}
-	for i := range send.Messages {
-		send.Messages[i].Properties = large
-	}
-	do(send)
-	kit.Eventually(t, "all messages are published", func() (all bool) {
-		g.View(func(m Machine) { all = m.(*queue.Machine).Ready(fsm.Address{Entity: 2}) == 40 })
-		return all
+		do(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.TopicEntity})
+		do(fsm.PutEntity{Entity: 2, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
+		// Their properties alone take more steps than an entry has.
+		large := fsm.AppendProperties(nil, []fsm.Property{{Value: filter.Text(strings.Repeat("a", 60_000))}})
+		send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 40)}
+		for i := range send.Messages {
+			send.Messages[i].Properties = large
+		}
+		do(send)
+		kit.Eventually(t, "all messages are published", func() (all bool) {
+			g.View(func(m Machine) { all = m.(*queue.Machine).Ready(fsm.Address{Entity: 2}) == 40 })
+			return all
+		})
+		if n := g.Stats().Commands; n < 3+3 {
+			t.Errorf("%d commands were applied: nothing had to wait", n)
+		}
 	})
-	if n := g.Stats().Commands; n < 3+3 {
-		t.Errorf("%d commands were applied: nothing had to wait", n)
-	}
 }

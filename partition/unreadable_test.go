@@ -65,40 +65,42 @@ func unreadable(t *testing.T, folder string, at int64) ([]*member, *badSector, *
 
 // A sector of the journal that cannot be read is damage: the log opens, and only the replicas whose entries were there do not.
 func TestUnreadableSectorOfTheJournalIsDamage(t *testing.T) {
-	t.Parallel()
-	ms, d, a := unreadable(t, "journal", 4096)
-	for i := range 20 {
-		mustEventually(t, ms, a.next(), send(1, append(body(i), make([]byte, 1000)...)))
-	}
-	waitCaughtUp(t, ms, ms[1])
-	ms[1].stop()
-	d.bad.Store(true)
-	if err := ms[1].tryStart(); err != nil {
-		t.Fatalf("the log does not open: %v", err)
-	}
-	g, err := Open(t.Context(), ms[1].config(1))
-	if err == nil {
-		err = g.Close(t.Context())
-		t.Error("a replica without some of its entries was opened", err)
-	}
-	if !errors.Is(err, ErrLogDamaged) || d.failed.Load() == 0 {
-		t.Errorf("opened: %v", err)
-	}
+	inBubble(t, func(t *testing.T) {
+		ms, d, a := unreadable(t, "journal", 4096)
+		for i := range 20 {
+			mustEventually(t, ms, a.next(), send(1, append(body(i), make([]byte, 1000)...)))
+		}
+		waitCaughtUp(t, ms, ms[1])
+		ms[1].stop()
+		d.bad.Store(true)
+		if err := ms[1].tryStart(); err != nil {
+			t.Fatalf("the log does not open: %v", err)
+		}
+		g, err := Open(t.Context(), ms[1].config(1))
+		if err == nil {
+			err = g.Close(t.Context())
+			t.Error("a replica without some of its entries was opened", err)
+		}
+		if !errors.Is(err, ErrLogDamaged) || d.failed.Load() == 0 {
+			t.Errorf("opened: %v", err)
+		}
+	})
 }
 
 // The same sector, found while the member runs, halts the replica, and not the process.
 func TestUnreadableEntryHaltsItsReplica(t *testing.T) {
-	t.Parallel()
-	ms, d, a := unreadable(t, "journal", 64<<10)
-	for i := range 300 { // the first entries leave the cache, which has the newest 2 MiB
-		mustEventually(t, ms, a.next(), send(1, append(body(i), make([]byte, 10_000)...)))
-	}
-	waitCaughtUp(t, ms, ms[1])
-	d.bad.Store(true)
-	ms[1].group(1).requestReopen("a test") // raft reads the log again
-	kit.Eventually(t, "the replica halts", func() bool { return errors.Is(ms[1].group(1).Status().Halted, ErrLogDamaged) })
-	rest := []*member{ms[0], ms[2]}
-	mustEventually(t, rest, a.next(), send(1, body(1)))
+	inBubble(t, func(t *testing.T) {
+		ms, d, a := unreadable(t, "journal", 64<<10)
+		for i := range 300 { // the first entries leave the cache, which has the newest 2 MiB
+			mustEventually(t, ms, a.next(), send(1, append(body(i), make([]byte, 10_000)...)))
+		}
+		waitCaughtUp(t, ms, ms[1])
+		d.bad.Store(true)
+		ms[1].group(1).requestReopen("a test") // raft reads the log again
+		kit.Eventually(t, "the replica halts", func() bool { return errors.Is(ms[1].group(1).Status().Halted, ErrLogDamaged) })
+		rest := []*member{ms[0], ms[2]}
+		mustEventually(t, rest, a.next(), send(1, body(1)))
+	})
 }
 
 // A body, or a part of a snapshot, that cannot be read is damaged.
@@ -106,33 +108,34 @@ func TestUnreadableBodiesAndSnapshotsAreDamage(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"seg", "1-"} { // the second has the files of the snapshot
 		t.Run(folder, func(t *testing.T) {
-			t.Parallel()
-			ms := newMembers(t, 1, nil)
-			d := &badSector{FS: disk.OS{}, folder: folder, at: 100}
-			ms[0].files = d
-			m, g, a := startSingle(t, ms)
-			must(t, g, a.next(), send(1, make([]byte, 1000)))
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			m.stop()
-			if folder != "seg" {
-				d.folder = strings.SplitAfter(filepath.Base(snapshotFolders(t, m)[0]), "-")[0]
-				d.bad.Store(true)
-				if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) || d.failed.Load() < 2 {
-					t.Errorf("opened after %d failures: %v", d.failed.Load(), err)
+			inBubble(t, func(t *testing.T) {
+				ms := newMembers(t, 1, nil)
+				d := &badSector{FS: disk.OS{}, folder: folder, at: 100}
+				ms[0].files = d
+				m, g, a := startSingle(t, ms)
+				must(t, g, a.next(), send(1, make([]byte, 1000)))
+				if err := g.Snapshot(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-				return
-			}
-			m.start(1)
-			_, g = leader(t, ms, 1)
-			d.bad.Store(true)
-			r := &asker{origin: 7, receiver: 1}
-			g.Submit(fsm.AppendCommand(nil, r.next(), lockOf(1, 1)), func(Answer) {})
-			kit.Eventually(t, "the replica halts", func() bool { return errors.Is(g.Status().Halted, disk.ErrDamaged) })
-			if d.failed.Load() < 2 {
-				t.Error("it was read once only")
-			}
+				m.stop()
+				if folder != "seg" {
+					d.folder = strings.SplitAfter(filepath.Base(snapshotFolders(t, m)[0]), "-")[0]
+					d.bad.Store(true)
+					if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) || d.failed.Load() < 2 {
+						t.Errorf("opened after %d failures: %v", d.failed.Load(), err)
+					}
+					return
+				}
+				m.start(1)
+				_, g = leader(t, ms, 1)
+				d.bad.Store(true)
+				r := &asker{origin: 7, receiver: 1}
+				g.Submit(fsm.AppendCommand(nil, r.next(), lockOf(1, 1)), func(Answer) {})
+				kit.Eventually(t, "the replica halts", func() bool { return errors.Is(g.Status().Halted, disk.ErrDamaged) })
+				if d.failed.Load() < 2 {
+					t.Error("it was read once only")
+				}
+			})
 		})
 	}
 }

@@ -53,234 +53,245 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 
 // The messages of one send are shared among the waiters, in the entry of the send.
 func TestWaitersShareTheMessagesOfAnEntry(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	answers, _ := waitHere(t, g, 4, 1000, time.Minute)
-	before := g.Status().Applied
-	must(t, g, a.next(), send(1, body(0), body(1), body(2), body(3), body(4), body(5), body(6), body(7), body(8), body(9)))
-	var got []int
-	for _, c := range answers {
-		got = append(got, len(await1(t, c).Result.Deliveries))
-	}
-	if diff := cmp.Diff([]int{3, 3, 3, 1}, got); diff != "" {
-		t.Error(diff)
-	}
-	if after := g.Status().Applied; after != before+1 {
-		t.Errorf("it took %d entries", after-before)
-	}
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		answers, _ := waitHere(t, g, 4, 1000, time.Minute)
+		before := g.Status().Applied
+		must(t, g, a.next(), send(1, body(0), body(1), body(2), body(3), body(4), body(5), body(6), body(7), body(8), body(9)))
+		var got []int
+		for _, c := range answers {
+			got = append(got, len(await1(t, c).Result.Deliveries))
+		}
+		if diff := cmp.Diff([]int{3, 3, 3, 1}, got); diff != "" {
+			t.Error(diff)
+		}
+		if after := g.Status().Applied; after != before+1 {
+			t.Errorf("it took %d entries", after-before)
+		}
+	})
 }
 
 // The oldest waiters are served first, and remaining messages go to the next.
 func TestWaitersAreServedInOrder(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	answers, _ := waitHere(t, g, 3, 1, time.Minute)
-	for i := range 3 {
-		must(t, g, a.next(), send(1, body(i)))
-		got := await1(t, answers[i])
-		if len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
-			t.Fatalf("waiter %d: %+v", i, got)
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		answers, _ := waitHere(t, g, 3, 1, time.Minute)
+		for i := range 3 {
+			must(t, g, a.next(), send(1, body(i)))
+			got := await1(t, answers[i])
+			if len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
+				t.Fatalf("waiter %d: %+v", i, got)
+			}
 		}
-	}
+	})
 }
 
 func TestWaitEndsAtItsDeadline(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	answers, _ := waitHere(t, g, 1, 1, time.Second)
-	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
-		t.Errorf("%+v", got)
-	}
-	if n := g.Status().Waiting; n != 0 {
-		t.Errorf("%d still wait", n)
-	}
-	// The message is there for the next receiver.
-	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, receiver: 1}
-	if got := lock(t, g, r.next(), lockOf(1, 1), time.Minute); len(got.Result.Deliveries) != 1 {
-		t.Errorf("%+v", got)
-	}
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		answers, _ := waitHere(t, g, 1, 1, time.Second)
+		if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
+			t.Errorf("%+v", got)
+		}
+		if n := g.Status().Waiting; n != 0 {
+			t.Errorf("%d still wait", n)
+		}
+		// The message is there for the next receiver.
+		must(t, g, a.next(), send(1, body(1)))
+		r := &asker{origin: 9, receiver: 1}
+		if got := lock(t, g, r.next(), lockOf(1, 1), time.Minute); len(got.Result.Deliveries) != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 // When a queue is deleted, all its waiters are told, not only later requests.
 func TestWaitersAreToldThatTheQueueIsDeleted(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	answers, _ := waitHere(t, g, 5, 1, time.Minute)
-	before := g.Status().Applied
-	must(t, g, a.next(), fsm.DropEntity{Entity: 1})
-	for i, c := range answers {
-		if got := await1(t, c); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
-			t.Errorf("waiter %d: %+v", i, got)
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		answers, _ := waitHere(t, g, 5, 1, time.Minute)
+		before := g.Status().Applied
+		must(t, g, a.next(), fsm.DropEntity{Entity: 1})
+		for i, c := range answers {
+			if got := await1(t, c); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
+				t.Errorf("waiter %d: %+v", i, got)
+			}
 		}
-	}
-	s := g.Status()
-	if s.Waiting != 0 {
-		t.Errorf("%d still wait", s.Waiting)
-	}
-	if s.Applied > before+3 {
-		t.Errorf("it took %d entries to tell them", s.Applied-before)
-	}
+		s := g.Status()
+		if s.Waiting != 0 {
+			t.Errorf("%d still wait", s.Waiting)
+		}
+		if s.Applied > before+3 {
+			t.Errorf("it took %d entries to tell them", s.Applied-before)
+		}
+	})
 }
 
 // A change of settings that does not stop receivers costs one lock, and every waiter keeps its position.
 func TestWaitersSurviveAChangeOfSettings(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	answers, _ := waitHere(t, g, 2, 1, time.Minute)
-	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: settings()})
-	for i := range 2 {
-		must(t, g, a.next(), send(1, body(i)))
-		if got := await1(t, answers[i]); len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
-			t.Fatalf("waiter %d: %+v", i, got)
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		answers, _ := waitHere(t, g, 2, 1, time.Minute)
+		must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: settings()})
+		for i := range 2 {
+			must(t, g, a.next(), send(1, body(i)))
+			if got := await1(t, answers[i]); len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
+				t.Fatalf("waiter %d: %+v", i, got)
+			}
 		}
-	}
+	})
 }
 
 func TestCancelledWaitGetsNothing(t *testing.T) {
-	t.Parallel()
-	_, g, _ := openSingle(t, nil)
-	answers, cancels := waitHere(t, g, 2, 1, time.Minute)
-	cancels[0]()
-	cancels[0]()
-	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
-		t.Errorf("%+v", got)
-	}
-	if n := g.Status().Waiting; n != 1 {
-		t.Errorf("%d wait", n)
-	}
-	cancels[1]()
-	await1(t, answers[1])
+	inBubble(t, func(t *testing.T) {
+		_, g, _ := openSingle(t, nil)
+		answers, cancels := waitHere(t, g, 2, 1, time.Minute)
+		cancels[0]()
+		cancels[0]()
+		if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
+			t.Errorf("%+v", got)
+		}
+		if n := g.Status().Waiting; n != 1 {
+			t.Errorf("%d wait", n)
+		}
+		cancels[1]()
+		await1(t, answers[1])
+	})
 }
 
 // A steady receiver costs one entry per message and no empty ones.
 func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	r := &asker{origin: 9, receiver: 1}
-	next := func() chan Answer {
-		got := make(chan Answer, 1)
-		g.Lock(LockRequest{Header: r.next(), Lock: lockOf(1, 10), Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a }})
-		return got
-	}
-	got := next()
-	kit.Eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
-	var before uint64
-	for i := range 21 {
-		if i == 1 {
-			before = g.Status().Applied
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		r := &asker{origin: 9, receiver: 1}
+		next := func() chan Answer {
+			got := make(chan Answer, 1)
+			g.Lock(LockRequest{Header: r.next(), Lock: lockOf(1, 10), Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a }})
+			return got
 		}
-		must(t, g, a.next(), send(1, body(i)))
-		if x := await1(t, got); len(x.Result.Deliveries) != 1 {
-			t.Fatalf("%+v", x)
+		got := next()
+		kit.Eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
+		var before uint64
+		for i := range 21 {
+			if i == 1 {
+				before = g.Status().Applied
+			}
+			must(t, g, a.next(), send(1, body(i)))
+			if x := await1(t, got); len(x.Result.Deliveries) != 1 {
+				t.Fatalf("%+v", x)
+			}
+			got = next()
 		}
-		got = next()
-	}
-	if n := g.Status().Applied - before; n > 22 {
-		t.Errorf("20 messages took %d entries", n)
-	}
+		if n := g.Status().Applied - before; n > 22 {
+			t.Errorf("20 messages took %d entries", n)
+		}
+	})
 }
 
 // Messages that a pulse returns go to the waiters.
 func TestExpiredLockIsRedeliveredToAWaiter(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	skew := time.Duration(0)
-	_, g, a := openSingle(t, func(c *Config) {
-		c.Now = func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Now().Add(skew)
+	inBubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		skew := time.Duration(0)
+		_, g, a := openSingle(t, func(c *Config) {
+			c.Now = func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Now().Add(skew)
+			}
+		})
+		must(t, g, a.next(), send(1, body(1)))
+		r := &asker{origin: 9, receiver: 1}
+		first := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
+		answers, _ := waitHere(t, g, 1, 1, time.Minute)
+		mu.Lock()
+		skew = 29900 * time.Millisecond // just before the lock ends
+		mu.Unlock()
+		must(t, g, a.next(), fsm.Pulse{})
+		again := await1(t, answers[0])
+		if len(again.Result.Deliveries) != 1 || again.Result.Deliveries[0].FailedDeliveries != 1 ||
+			again.Result.Deliveries[0].Lock.Sequence != first.Result.Deliveries[0].Lock.Sequence {
+			t.Errorf("%+v", again)
 		}
 	})
-	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, receiver: 1}
-	first := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
-	answers, _ := waitHere(t, g, 1, 1, time.Minute)
-	mu.Lock()
-	skew = 29900 * time.Millisecond // just before the lock ends
-	mu.Unlock()
-	must(t, g, a.next(), fsm.Pulse{})
-	again := await1(t, answers[0])
-	if len(again.Result.Deliveries) != 1 || again.Result.Deliveries[0].FailedDeliveries != 1 ||
-		again.Result.Deliveries[0].Lock.Sequence != first.Result.Deliveries[0].Lock.Sequence {
-		t.Errorf("%+v", again)
-	}
 }
 
 // A repeated request is proposed at once: the machine remembers the answer, and no message need be ready.
 func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, receiver: 1}
-	h := r.next()
-	first := lock(t, g, h, lockOf(1, 5), time.Minute)
-	again := lock(t, g, h, lockOf(1, 5), time.Minute)
-	if diff := cmp.Diff(first.Result, again.Result); diff != "" || len(first.Result.Deliveries) != 1 {
-		t.Error(diff)
-	}
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		must(t, g, a.next(), send(1, body(1)))
+		r := &asker{origin: 9, receiver: 1}
+		h := r.next()
+		first := lock(t, g, h, lockOf(1, 5), time.Minute)
+		again := lock(t, g, h, lockOf(1, 5), time.Minute)
+		if diff := cmp.Diff(first.Result, again.Result); diff != "" || len(first.Result.Deliveries) != 1 {
+			t.Error(diff)
+		}
+	})
 }
 
 func TestWaitersAndQueuesAreBounded(t *testing.T) {
-	t.Parallel()
-	_, g, _ := openSingle(t, nil)
-	p := &g.proposer
-	p.mu.Lock()
-	p.waiterCount = waitersMax
-	p.mu.Unlock()
-	got := lock(t, g, fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1}, lockOf(1, 1), time.Minute)
-	if got.Outcome != Refused || got.Result.Code != fsm.ServerBusy {
-		t.Errorf("%+v", got)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiterCount = 0
-	for i := range waitQueuesMax + 10 {
-		p.queueFor(waitKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
-		if len(p.queues) > waitQueuesMax {
-			t.Fatalf("%d lines", len(p.queues))
+	inBubble(t, func(t *testing.T) {
+		_, g, _ := openSingle(t, nil)
+		p := &g.proposer
+		p.mu.Lock()
+		p.waiterCount = waitersMax
+		p.mu.Unlock()
+		got := lock(t, g, fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1}, lockOf(1, 1), time.Minute)
+		if got.Outcome != Refused || got.Result.Code != fsm.ServerBusy {
+			t.Errorf("%+v", got)
 		}
-	}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waiterCount = 0
+		for i := range waitQueuesMax + 10 {
+			p.queueFor(waitKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
+			if len(p.queues) > waitQueuesMax {
+				t.Fatalf("%d lines", len(p.queues))
+			}
+		}
+	})
 }
 
 // Submissions over the limits are refused and never dropped.
 func TestOverloadIsRefused(t *testing.T) {
-	t.Parallel()
-	_, g, a := openSingle(t, nil)
-	g.proposer.mu.Lock()
-	g.proposer.transferring = true // nothing leaves the queue
-	g.proposer.mu.Unlock()
-	var refused, done int
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	n := 70
-	big := make([]byte, 1<<20)
-	for range n {
-		wg.Add(1)
-		g.Submit(fsm.AppendCommand(nil, a.next(), send(1, big[:1<<20-100])), func(x Answer) {
-			defer wg.Done()
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case x.Outcome == Refused && x.Result.Code == fsm.ServerBusy:
-				refused++
-			case x.Outcome == Done && x.Result.Code == fsm.OK:
-				done++
-			default:
-				t.Errorf("%+v", x)
-			}
-		})
-	}
-	if got := g.Status().Queued; got > queueBytesMax>>20+1 {
-		t.Errorf("%d queued", got)
-	}
-	g.proposer.mu.Lock()
-	g.proposer.transferring = false
-	g.proposer.mu.Unlock()
-	g.proposer.notify()
-	wg.Wait()
-	if refused == 0 || done == 0 || refused+done != n {
-		t.Errorf("%d refused, %d done", refused, done)
-	}
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		g.proposer.mu.Lock()
+		g.proposer.transferring = true // nothing leaves the queue
+		g.proposer.mu.Unlock()
+		var refused, done int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		n := 70
+		big := make([]byte, 1<<20)
+		for range n {
+			wg.Add(1)
+			g.Submit(fsm.AppendCommand(nil, a.next(), send(1, big[:1<<20-100])), func(x Answer) {
+				defer wg.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case x.Outcome == Refused && x.Result.Code == fsm.ServerBusy:
+					refused++
+				case x.Outcome == Done && x.Result.Code == fsm.OK:
+					done++
+				default:
+					t.Errorf("%+v", x)
+				}
+			})
+		}
+		if got := g.Status().Queued; got > queueBytesMax>>20+1 {
+			t.Errorf("%d queued", got)
+		}
+		g.proposer.mu.Lock()
+		g.proposer.transferring = false
+		g.proposer.mu.Unlock()
+		g.proposer.notify()
+		wg.Wait()
+		if refused == 0 || done == 0 || refused+done != n {
+			t.Errorf("%d refused, %d done", refused, done)
+		}
+	})
 }
