@@ -34,7 +34,8 @@ type EntitySettings struct {
 	// AutoDeleteOnIdle is the idle time after which the entity is deleted automatically
 	// (docs/requirements.md#e7): at least 5 min, default Forever.
 	AutoDeleteOnIdle Millis `json:"AutoDeleteOnIdle"`
-	// MaxBytes is the maximum size of all payloads of the entity, in all sub-queues: 1 MiB to 80
+	// MaxBytes is the maximum size of all payloads of the entity and of what settlements and actions
+	// added to its messages, in all sub-queues, for a topic with those of its subscriptions: 1 MiB to 80
 	// GiB, default 1 GiB.
 	MaxBytes     uint64       `json:"MaxBytes"`
 	Status       EntityStatus `json:"Status"`

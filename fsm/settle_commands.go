@@ -9,7 +9,7 @@ import (
 )
 
 // SettleMessages ends locks. Result: Codes, one per settlement: OK, MessageLockLost, NotAllowed,
-// InvalidArgument, or ServerBusy if the entry has changed so many large messages that this one has to
+// InvalidArgument, QuotaExceeded if the entity has no space for the properties, or ServerBusy if the entry has changed so many large messages that this one has to
 // wait for another entry. Settlements are independent: one that fails does not affect the others.
 type SettleMessages struct {
 	Address     Address
@@ -35,8 +35,11 @@ func (SettleMessages) kind() Kind { return KindSettleMessages }
 
 // grows reports whether the command adds properties to messages that stay.
 func (c SettleMessages) grows() bool {
-	return slices.ContainsFunc(c.Settlements, func(s Settlement) bool { return s.Verb != Complete && len(s.Properties) > 0 })
+	return slices.ContainsFunc(c.Settlements, func(s Settlement) bool { return s.Grows() })
 }
+
+// Grows reports whether the settlement adds properties to a message that stays.
+func (s *Settlement) Grows() bool { return s.Verb != Complete && len(s.Properties) > 0 }
 
 func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 

@@ -75,7 +75,10 @@ func (f Frozen) EachRef(a fsm.Address, visit func(fsm.Owner, fsm.Ref)) {
 // Clear forgets all messages at once, without a notice to sessions.
 func (ix *Index) Clear() {
 	ix.own()
-	ix.entries, ix.bytes, ix.held = nil, 0, 0
+	if ix.patchTotal != nil {
+		*ix.patchTotal -= ix.patchBytes
+	}
+	ix.entries, ix.bytes, ix.held, ix.patches, ix.patchBytes = nil, 0, 0, 0, 0
 	clear(ix.counts[:])
 }
 

@@ -32,6 +32,9 @@ type Index struct {
 	counts     [fsm.Pending + 1]uint64
 	held       uint64    // ready messages that are held back from forwarding
 	bytes      uint64    // of the bodies of messages that are not Deleting
+	patches    uint64    // messages that have patches
+	patchBytes uint64    // of these patches
+	patchTotal *uint64   // counts the bytes of patches too, see ShareTotal; nil for none
 	timers     [2]timers // by timeline
 	lostTimers int       // chunks that were removed while a timer existed for them
 	// sessions is notified of every message that is added, removed or changed; nil if the entity
@@ -71,6 +74,30 @@ func (ix *Index) Count(state fsm.MessageState) uint64 { return ix.counts[state] 
 
 // Bytes returns the size of the bodies of all messages that are not Deleting.
 func (ix *Index) Bytes() uint64 { return ix.bytes }
+
+// Patches returns the number of messages that have patches, and the size of all patches.
+func (ix *Index) Patches() (messages, size uint64) { return ix.patches, ix.patchBytes }
+
+// Chunks returns the number of chunks that hold the messages.
+func (ix *Index) Chunks() int { return len(ix.entries) }
+
+// ShareTotal makes total count the bytes of all patches of this index, in addition to what it counts already.
+func (ix *Index) ShareTotal(total *uint64) {
+	ix.patchTotal = total
+	*total += ix.patchBytes
+}
+
+// countPatch adds patches to the counts, or removes them with sign -1.
+func (ix *Index) countPatch(ref fsm.Ref, sign int64) {
+	if ref == (fsm.Ref{}) {
+		return
+	}
+	ix.patches += uint64(sign)
+	ix.patchBytes += uint64(sign) * uint64(ref.Size)
+	if ix.patchTotal != nil {
+		*ix.patchTotal += uint64(sign) * uint64(ref.Size)
+	}
+}
 
 // Cursor is the position of a live message: entry and slot. Adding or removing messages invalidates
 // it.
@@ -216,7 +243,12 @@ func (ix *Index) Set(at Cursor, rec Record) {
 }
 
 // SetPatch sets the location of the patches at a cursor.
-func (ix *Index) SetPatch(at Cursor, ref fsm.Ref) { ix.write(at.pos).setPatch(at.slot, ref) }
+func (ix *Index) SetPatch(at Cursor, ref fsm.Ref) {
+	c := ix.write(at.pos)
+	ix.countPatch(c.patch(at.slot), -1)
+	ix.countPatch(ref, 1)
+	c.setPatch(at.slot, ref)
+}
 
 // SetBody sets the new location of the body at a cursor; its size is the same.
 func (ix *Index) SetBody(at Cursor, ref fsm.Ref) {
@@ -229,6 +261,7 @@ func (ix *Index) Remove(at Cursor) {
 	c := ix.write(at.pos)
 	rec := &c.records[c.recordIndex(at.slot)]
 	ix.countOut(at, rec)
+	ix.countPatch(c.patch(at.slot), -1)
 	if ix.sessions != nil {
 		ix.updateSession(at, ix.Session(at), rec.state, 0)
 	}

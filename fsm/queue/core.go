@@ -263,7 +263,7 @@ func (x *entityState) idleDue() fsm.Instant {
 	return x.lastActivity.Expiry(x.settings.AutoDeleteOnIdle)
 }
 
-// storedBytes returns the size of all payloads, in all sub-queues.
+// storedBytes returns the size of all payloads, in all sub-queues, and of the states of sessions.
 func (x *entityState) storedBytes() uint64 {
 	total := uint64(0)
 	for i := range x.subs {
@@ -273,6 +273,34 @@ func (x *entityState) storedBytes() uint64 {
 		total += x.sessions.bytes
 	}
 	return total
+}
+
+// quotaBytes returns what the maximum size limits: storedBytes, and the patches of messages, for a topic with those of the
+// copies in its subscriptions. The patches in the transfer queue only name a destination, and do not count.
+func (x *entityState) quotaBytes() uint64 {
+	total := x.storedBytes()
+	for i := range fsm.TransferQueue {
+		_, size := x.subs[i].ix.Patches()
+		total += size
+	}
+	if x.topicState != nil {
+		total += x.topicState.copyBytes
+	}
+	return total
+}
+
+// hasSpaceFor reports whether more bytes of patches fit into the entity; those of a subscription count at its topic.
+func (x *entityState) hasSpaceFor(size uint64) bool {
+	if x.topic != nil {
+		x = x.topic
+	}
+	return x.quotaBytes()+size <= x.settings.MaxBytes
+}
+
+// isOverfull reports whether the copies of a topic's messages take it above its maximum size: it publishes no further
+// messages until some of them are gone. Admission keeps payloads alone below the maximum, so this ends.
+func (x *entityState) isOverfull() bool {
+	return x.topicState.copyBytes > 0 && x.quotaBytes() > x.settings.MaxBytes
 }
 
 // payloadMax returns the size of the largest payload that an entity stores.

@@ -60,7 +60,7 @@ func (q *topics) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) (
 
 // mayPublish reports whether the current entry may publish another message of the topic.
 func (q *topics) mayPublish(x *entityState) bool {
-	return len(x.topicState.pending) == 0 && q.spent < entryStepsStart
+	return len(x.topicState.pending) == 0 && q.spent < entryStepsStart && !x.isOverfull()
 }
 
 // storePending stores an accepted message of a topic as Pending, to be published by a later pulse.
@@ -97,13 +97,15 @@ func (q *topics) removePending(x *entityState) {
 }
 
 // publishPending publishes Pending messages in the order of each topic. The topics take turns, so
-// that one with many Pending messages does not delay the others.
+// that one with many Pending messages does not delay the others. One that is overfull waits.
 func (q *topics) publishPending() {
-	for len(q.pending) > 0 && q.spent < pulseStepsStart {
-		i, _ := q.pendingIndex(q.lastPublished + 1)
-		x := q.pending[i%len(q.pending)]
+	for q.spent < pulseStepsStart {
+		x := q.nextToPublish()
+		if x == nil {
+			return
+		}
 		q.lastPublished = x.id
-		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.topicState.pending) > 0 && q.spent < end; {
+		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.topicState.pending) > 0 && q.spent < end && !x.isOverfull(); {
 			q.publishNext(x)
 		}
 		x.lastActivity = q.times.Serving
@@ -113,6 +115,17 @@ func (q *topics) publishPending() {
 		}
 		x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 	}
+}
+
+// nextToPublish returns the topic with Pending messages whose turn it is, nil if none can publish.
+func (q *topics) nextToPublish() *entityState {
+	first, _ := q.pendingIndex(q.lastPublished + 1)
+	for i := range q.pending {
+		if x := q.pending[(first+i)%len(q.pending)]; !x.isOverfull() {
+			return x
+		}
+	}
+	return nil
 }
 
 // publishNext publishes the oldest Pending message of a topic, with the sequence number that it

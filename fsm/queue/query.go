@@ -121,7 +121,7 @@ func (q *Machine) Times() fsm.Times { return q.times }
 // NextDeadline returns times at or before which something is due for a Pulse, one on each timeline; 0
 // for none. A time that the newest entry has reached means that a Pulse is due now.
 func (q *Machine) NextDeadline() fsm.Times {
-	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
+	if len(q.pendingReleases) > 0 || q.nextToPublish() != nil {
 		return fsm.Times{Wall: max(q.times.Wall, 1)}
 	}
 	due := fsm.Times{Serving: q.table.Due()}

@@ -70,7 +70,7 @@ func (q *sending) admit(id fsm.EntityID, messages []sentMessage) (*entityState, 
 	if code != fsm.OK {
 		return nil, code
 	}
-	return x, q.checkQuota(x, x.storedBytes(), size, messages)
+	return x, q.checkQuota(x, x.quotaBytes(), size, messages)
 }
 
 // sendable finds an entity that accepts messages.

@@ -247,7 +247,7 @@ func (q *sessions) setState(c fsm.SetSessionState) fsm.Result {
 		return fsm.Result{Code: code}
 	}
 	old := x.sessions.at(slot).state
-	if x.storedBytes()-uint64(old.Size)+uint64(len(c.State)) > x.settings.MaxBytes {
+	if x.quotaBytes()-uint64(old.Size)+uint64(len(c.State)) > x.settings.MaxBytes {
 		return fsm.Result{Code: fsm.QuotaExceeded}
 	}
 	h := x.sessions.write(slot, *q.arena.Generation())

@@ -48,6 +48,8 @@ func (q *receiving) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (
 		return at, rec, fsm.ServerBusy
 	case s.Verb != fsm.Complete && !q.patchFits(sub.ix.Patch(at), s.Properties):
 		return at, rec, fsm.InvalidArgument
+	case s.Grows() && !sub.entity.hasSpaceFor(uint64(len(s.Properties))):
+		return at, rec, fsm.QuotaExceeded
 	}
 	return at, rec, fsm.OK
 }

@@ -57,7 +57,8 @@ type topicState struct {
 	// are in the index under their number.
 	trueRules, sqlRules []*rule // in order
 	falseRules          int
-	ruleBytes           int // of all rules
+	ruleBytes           int    // of all rules
+	copyBytes           uint64 // of the changes of copies in all subscriptions. Derived.
 	index               *filter.Index[indexedRule]
 }
 
@@ -71,6 +72,8 @@ type ruleSet struct {
 	list       []*rule          // by number
 	names      map[string]*rule
 	byName     []string // the keys of names, sorted
+	// bytes is the size of all encoded rules, memory what they take in memory.
+	bytes, memory int
 	// Scratch space for the message that is published: whether it matches at all, whether it matches a
 	// rule without action, and the other rules that match or fail.
 	matched, plain bool
@@ -180,6 +183,9 @@ func (h *topicState) removeSubscription(x *entityState) {
 func (h *topicState) addSubscription(x *entityState) {
 	i, _ := h.subscriptionIndex(x.id)
 	h.subscriptions = slices.Insert(h.subscriptions, i, x)
+	for sub := range x.subs {
+		x.subs[sub].ix.ShareTotal(&h.copyBytes)
+	}
 }
 
 func (h *topicState) subscriptionIndex(id fsm.EntityID) (int, bool) {
@@ -256,7 +262,9 @@ func (q *topics) putRule(c fsm.PutRule) fsm.Result {
 func (q *topics) addRule(r *rule) {
 	b := &r.subscription.rules
 	b.own(*q.arena.Generation())
+	b.count(r, 1)
 	if i, found := b.find(r.number); found {
+		b.count(b.list[i], -1)
 		b.list[i] = r
 	} else {
 		b.list = slices.Insert(b.list, i, r)
@@ -286,6 +294,7 @@ func (q *topics) dropRule(c fsm.DropRule) fsm.Result {
 	x.rules.own(*q.arena.Generation())
 	i, _ := x.rules.find(r.number)
 	x.rules.list = slices.Delete(x.rules.list, i, i+1)
+	x.rules.count(r, -1)
 	delete(x.rules.names, name)
 	i, _ = slices.BinarySearch(x.rules.byName, name)
 	x.rules.byName = slices.Delete(x.rules.byName, i, i+1)

@@ -329,7 +329,7 @@ func (t *dryRun) checkQuota(s *entityChanges, more uint64) fsm.Code {
 	for i := range s.sends {
 		size += uint64(len(s.sends[i].payload))
 	}
-	return t.q.checkQuota(s.entity, s.entity.storedBytes()-s.freed+s.moved+more, size, s.sends)
+	return t.q.checkQuota(s.entity, s.entity.quotaBytes()-s.freed+s.moved+more, size, s.sends)
 }
 
 // transfer checks messages for another partition. They count in the bytes of the entity that they

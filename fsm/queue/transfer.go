@@ -251,6 +251,6 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 // hasRoomFor reports whether one more message is within the quotas of the entity.
 func (x *entityState) hasRoomFor(m *sentMessage) bool {
 	w, g := x.window, x.sessions
-	return x.storedBytes()+uint64(len(m.payload)) <= x.settings.MaxBytes &&
+	return x.quotaBytes()+uint64(len(m.payload)) <= x.settings.MaxBytes &&
 		(w == nil || w.tail-w.head < windowIDsMax) && (g == nil || g.count < sessionsMax)
 }
