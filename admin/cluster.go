@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // status is GET /v1/status: the state of the cluster as this member sees it.
@@ -30,10 +31,13 @@ func (s *controlAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := api.Endpoints{RequireTLS: s.config.RequireTLS, Members: make([]api.Endpoint, 0, len(st.Members))}
 	for _, m := range st.Members {
+		if m.AMQP == "" && m.HTTP == "" {
+			continue // gossip has not seen it since this member started
+		}
 		list.Members = append(list.Members, api.Endpoint{Name: m.Name, State: m.State, AMQP: m.AMQP, HTTP: m.HTTP})
 	}
 	alive := func(e api.Endpoint) int {
-		if e.State == "alive" {
+		if e.State == topology.Alive {
 			return 0
 		}
 		return 1

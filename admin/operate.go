@@ -26,9 +26,6 @@ const (
 	memberHint      = "name or id of a member: GET /v1/members lists them"
 )
 
-// stateUnknown is the state of a member that gossip does not know.
-const stateUnknown = "unknown"
-
 // Operations are the changes that operators make to the members and partitions of the cluster. A long operation is
 // recorded and continues by itself; a method that waits for it returns Timeout when ctx ends, and may be called again.
 // Errors wrap EntityNotFound, InvalidArgument, PreconditionFails, ServerBusy or Timeout, with a text for operators.
@@ -132,11 +129,13 @@ func (s *operatorAPI) members(ctx context.Context) ([]api.Member, error) {
 // describeMember returns the JSON form of a recorded member with its seen state.
 func describeMember(m fsm.Member, seen []topology.Member) api.Member {
 	shown := api.Member{
-		Member: topology.Member{ID: m.ID, Name: m.Name, State: stateUnknown},
+		Member: topology.Member{ID: m.ID, Name: m.Name, State: topology.Dead},
 		Zone:   m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Removed: m.Removed,
 	}
 	if at := slices.IndexFunc(seen, func(s topology.Member) bool { return s.ID == m.ID }); at >= 0 {
 		shown.Member = seen[at]
+	} else if m.Removed {
+		shown.State = topology.Removed
 	}
 	shown.Drained = m.Drained
 	return shown

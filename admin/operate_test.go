@@ -158,7 +158,7 @@ func TestOperationsReachTheCluster(t *testing.T) {
 		want, asked        string
 	}{
 		{"GET", "/v1/members", "", 200, `{"members":[{"id":"3","name":"a","state":"alive","version":"","amqp":"a:5672","http":"","leads":0,"holds":0,"readOnly":false,"drained":false,"clockOff":false,"zone":"","weight":10,"removed":false},`, ""},
-		{"GET", "/v1/members", "", 200, `{"id":"7","name":"old","state":"unknown"`, ""},
+		{"GET", "/v1/members", "", 200, `{"id":"7","name":"old","state":"removed"`, ""},
 
 		{"PATCH", "/v1/members/a", `{"zone":"eu-1","weight":100}`, 200, `"zone":"eu-1","weight":100`, "set {ID:3 Name:a Zone:eu-1 Weight:100 Drained:false Removed:false}"},
 		{"PATCH", "/v1/members/c", `{"zone":""}`, 200, `"weight":20`, "set {ID:1 Name:c Zone: Weight:20 Drained:false Removed:false}"},

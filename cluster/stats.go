@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // The limits of statistics.
@@ -29,7 +30,7 @@ const (
 type Stats struct {
 	Member  fsm.MemberID
 	Cluster string // id, empty before it is known
-	// Alive, Dead and Left count the members that gossip knows; Alive includes this one.
+	// Alive, Dead and Left count the members of the cluster, as Status lists them; Alive includes this one.
 	Alive, Dead, Left int
 	// Led is the number of partitions that this member leads, the catalog included.
 	Led        int
@@ -54,6 +55,8 @@ type PartitionStats struct {
 	Messages uint64 // 0 for the catalog
 	// Moving is set when the partition has a move that is not paused. Only its leader reports it.
 	Moving bool
+	// Missing is the number of wanted replicas whose members are not alive, as this member sees them.
+	Missing int
 	// Undecided is set when replicas differ and no state has a majority. Only the leader reports it.
 	Undecided bool
 }
@@ -99,13 +102,13 @@ func (f *EntityStats) messages() uint64 {
 // of the catalog and every replica of this member: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
 	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats(), Clocks: n.clocks.Last()}
-	for _, m := range n.gossip.All() {
-		switch {
-		case m.Alive:
+	for _, m := range n.knownMembers() {
+		switch m.State {
+		case topology.Alive:
 			s.Alive++
-		case m.Leaving:
+		case topology.Left:
 			s.Left++
-		default:
+		case topology.Dead:
 			s.Dead++
 		}
 	}
@@ -117,11 +120,16 @@ func (n *Node) Stats(entities int) Stats {
 	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
 	s.Store.SlowDisk = n.slowDisk.Stats()
 	s.Store.FreeBytes, s.Store.DiskBytes, _ = partition.FileSystemSpace(n.config.Dir) // zeros when it fails
-	moving := n.movingPartitions()
+	moving, wanted := n.movingPartitions(), n.wantedReplicas()
 	groups := n.replicas.All()
 	led := make(map[fsm.PartitionID]*partition.Group)
 	for id, group := range groups {
 		p := partitionStats(group)
+		for _, holder := range wanted[id] {
+			if !n.isAlive(holder) {
+				p.Missing++
+			}
+		}
 		if p.IsLeader {
 			led[id] = group
 			p.Moving = moving[id]

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/levels"
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -41,14 +44,61 @@ func (n *Node) Status(ctx context.Context) (topology.Status, error) {
 			holds[member]++
 		}
 	}
-	for _, m := range n.gossip.All() {
-		s.Members = append(s.Members, topology.Member{
-			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version,
-			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.ReadOnly,
-			Drained: n.memberRecord(m.Member).Drained, ClockOff: n.clocks.IsOff(m.Member),
-		})
+	s.Members = n.knownMembers()
+	for i := range s.Members {
+		m := &s.Members[i]
+		m.Leads, m.Holds = leads[m.ID], holds[m.ID]
 	}
 	return s, nil
+}
+
+// knownMembers returns the members of the cluster with their states: those that gossip lists and those of the catalog.
+// A member of the catalog that gossip does not list is dead: gossip forgets dead members when the others restart.
+// A removed member is included while its process is alive.
+func (n *Node) knownMembers() []topology.Member {
+	var known []topology.Member
+	add := func(m *topology.Member) {
+		record := n.memberRecord(m.ID)
+		if record.Removed && m.State != topology.Alive || slices.ContainsFunc(known, func(k topology.Member) bool { return k.ID == m.ID }) {
+			return
+		}
+		m.Name, m.Drained = cmp.Or(m.Name, record.Name), record.Drained
+		known = append(known, *m)
+	}
+	for _, m := range n.gossip.All() {
+		add(&topology.Member{
+			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version, AMQP: m.AMQP, HTTP: m.HTTP,
+			ReadOnly: m.ReadOnly, ClockOff: n.clocks.IsOff(m.Member),
+		})
+	}
+	if recorded := n.members.Load(); recorded != nil {
+		for _, m := range *recorded {
+			add(&topology.Member{ID: m.ID, State: topology.Dead})
+		}
+	}
+	for _, holders := range n.wantedReplicas() {
+		for _, id := range holders {
+			add(&topology.Member{ID: id, State: topology.Dead})
+		}
+	}
+	return known
+}
+
+// wantedReplicas returns the members that should hold each partition, by this member's replica of the catalog. Those
+// that should hold the catalog are its voters.
+func (n *Node) wantedReplicas() map[fsm.PartitionID][]fsm.MemberID {
+	wanted := make(map[fsm.PartitionID][]fsm.MemberID)
+	if catalog := n.replicas.Local(fsm.CatalogPartition); catalog != nil {
+		for _, v := range catalog.Status().Voters {
+			wanted[fsm.CatalogPartition] = append(wanted[fsm.CatalogPartition], v.Member)
+		}
+	}
+	if placed := n.partitions.Load(); placed != nil {
+		for i := range *placed {
+			wanted[(*placed)[i].ID] = placement.Members((*placed)[i].Replicas)
+		}
+	}
+	return wanted
 }
 
 // currentPlacement returns the placement that the catalog's leader reports, so that an operator who has just

@@ -6,6 +6,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// The states of a Member.
+const (
+	Alive   = "alive"
+	Dead    = "dead"    // expected to return: it stopped without a graceful leave, or has not been seen since
+	Left    = "left"    // stopped gracefully
+	Removed = "removed" // removed from the cluster for good
+)
+
 // Status is the state of the cluster as the answering member sees it.
 type Status struct {
 	ClusterID  string      `json:"clusterId"`
@@ -21,7 +29,7 @@ type Status struct {
 type Member struct {
 	ID      fsm.MemberID `json:"id"`
 	Name    string       `json:"name"`
-	State   string       `json:"state"`   // alive, dead, left; unknown for a member that is only recorded
+	State   string       `json:"state"`   // Alive, Dead, Left or Removed
 	Version string       `json:"version"` // of the binary
 	AMQP    string       `json:"amqp"`    // host:port for clients
 	HTTP    string       `json:"http"`    // host:port of the control API

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/throttle"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // The limits of gossip.
@@ -46,15 +47,15 @@ func (m *Member) PeerAddress() string {
 	return m.Peer
 }
 
-// State returns "alive", "left" (after an orderly stop) or "dead".
+// State returns the state of the member in package topology: Alive, Left (after an orderly stop) or Dead.
 func (m *Member) State() string {
 	switch {
 	case m.Alive:
-		return "alive"
+		return topology.Alive
 	case m.Leaving:
-		return "left"
+		return topology.Left
 	}
-	return "dead"
+	return topology.Dead
 }
 
 // Membership maintains the list of members. It wraps memberlist, which calls the Notify methods from its own

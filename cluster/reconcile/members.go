@@ -101,11 +101,20 @@ func (r *Reconciler) askHello(ctx context.Context, member fsm.MemberID) (bootstr
 	return r.Node.Hello(ctx, member, bootstrap.HelloRequest{})
 }
 
-// recordSelf records, once, the zone and weight that this member's configuration sets.
+// recordSelf records, once, the name of this member, and the zone and weight that its configuration sets. Without the
+// record, members that start after this one has died would not know its name.
 func (r *Reconciler) recordSelf(ctx context.Context) {
-	if r.recorded || r.Zone == "" && r.Weight == 0 || r.Node.Partitions() == nil {
+	catalog := r.Replicas.Group(fsm.CatalogPartition)
+	if r.recorded || r.Node.Partitions() == nil || catalog == nil || catalog.Status().Leader == "" {
 		return
 	}
+	known := r.Node.MemberRecord(r.Self)
+	if known.Removed || r.Zone == "" && r.Weight == 0 && known.Name == r.Name {
+		r.recorded = true
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
 	err := r.Balancer.UpdateMember(ctx, r.Self, func(m *fsm.Member) {
 		m.Name = r.Name
 		if r.Zone != "" {
@@ -116,7 +125,7 @@ func (r *Reconciler) recordSelf(ctx context.Context) {
 		}
 	})
 	if err != nil {
-		r.Logger.InfoContext(ctx, "failed to record zone and weight of this member, will retry", "error", err)
+		r.Logger.InfoContext(ctx, "failed to record this member in the catalog, will retry", "error", err)
 		return
 	}
 	r.recorded = true

@@ -62,7 +62,7 @@ type Reconciler struct {
 	Config
 
 	now      chan struct{} // buffer of one: reconcile now
-	recorded bool          // zone and weight are recorded in the catalog; used by Run only
+	recorded bool          // name, zone and weight are recorded in the catalog; used by Run only
 }
 
 // New returns a Reconciler. Run runs it.

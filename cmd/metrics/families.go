@@ -61,7 +61,7 @@ func clusterFamilies() []family {
 	return []family{
 		{
 			name: "peeklock_cluster_members", kind: gauge, labels: []string{"state"},
-			help: "Members known by gossip, including this one: alive, dead (expected to return), left (shut down gracefully).",
+			help: "Members of the cluster, including this one: alive, dead (expected to return), left (shut down gracefully). Removed members are not counted.",
 			read: func(p *statsSnapshot, to emit) {
 				to(float64(p.node.Alive), "alive")
 				to(float64(p.node.Dead), "dead")
@@ -123,6 +123,8 @@ func partitionFamilies() []family {
 			func(p *part) float64 { return boolValue(p.Undecided) }),
 		perPartition("peeklock_partition_moving", gauge, "1 when this member leads a partition that is moving to other members, else 0. Paused moves count as 0.",
 			func(p *part) float64 { return boolValue(p.Moving) }),
+		perPartition("peeklock_partition_missing_replicas", gauge, "Wanted replicas of the partition minus those on living members, as this member sees them. Partition 0 is the catalog: its voters are wanted.",
+			func(p *part) float64 { return float64(p.Missing) }),
 		perPartition("peeklock_partition_time_ahead_seconds", gauge, "Time by which the wall time of the partition is ahead of the clocks of the members. Until they have passed it, no message expires or becomes active.",
 			func(p *part) float64 { return p.Ahead.Seconds() }),
 		perPartition("peeklock_partition_led_total", counter, "Times that this replica became the leader.",

@@ -32,7 +32,7 @@ func memberStats() cluster.Stats {
 	part := cluster.PartitionStats{Entities: 2, Messages: 3}
 	part.ID, part.IsLeader, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
 	part.Stages = partition.Stages{Queued: time.Second, Raft: 2 * time.Second, Quorum: 3 * time.Second, Applied: 4 * time.Second}
-	part.Moving, part.ReadOnly, part.Ahead = true, true, 90*time.Second
+	part.Moving, part.Missing, part.ReadOnly, part.Ahead = true, 2, true, 90*time.Second
 	part.Proposals, part.SnapshotAt = times.Durations(), time.Now().Add(-time.Minute)
 	s := cluster.Stats{
 		Member: "m", Cluster: "c", Alive: 3, Led: 1,
@@ -135,6 +135,7 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_amqp_connections_max 50`,
 		`peeklock_partition_moving{partition="7"} 1`,
 		`peeklock_partition_moving{partition="0"} 0`,
+		`peeklock_partition_missing_replicas{partition="7"} 2`,
 		`peeklock_partition_read_only{partition="7"} 1`,
 		`peeklock_partition_time_ahead_seconds{partition="7"} 90`,
 		`peeklock_cluster_clock_offset_seconds -1.5`,
