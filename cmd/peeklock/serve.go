@@ -151,6 +151,10 @@ func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, l
 
 // bindParts binds the client listeners and converts the settings to the configurations of the packages.
 func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (memberParts, error) {
+	gossipAdvertise, err := s.GossipAdvertise(ctx, net.DefaultResolver.LookupNetIP, logger)
+	if err != nil {
+		return memberParts{}, err
+	}
 	clients, err := listenOn(ctx, s.AMQP)
 	if err != nil {
 		return memberParts{}, fmt.Errorf("amqp: %w", err)
@@ -183,10 +187,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Name, c.Dir = s.Name, s.Dir
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
 	if s.Advertise != "" {
-		c.PeerAdvertise = s.AdvertisedAddress(s.Peer)
-		if net.ParseIP(s.Advertise) != nil { // gossip accepts no host names
-			c.GossipAdvertise = s.AdvertisedAddress(s.Gossip)
-		}
+		c.PeerAdvertise, c.GossipAdvertise = s.AdvertisedAddress(s.Peer), gossipAdvertise
 	}
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication

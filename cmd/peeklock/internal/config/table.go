@@ -54,7 +54,7 @@ func memberTable() []Setting {
 		{Name: "also", Default: []string{}, Help: "additional host:port for clients, such as :5671 or :443; every client port serves AMQP, WebSocket and HTTP, with and without TLS; repeatable"},
 		{Name: "peer", Default: "127.0.0.1:7947", Help: "host:port for connections from other members"},
 		{Name: "gossip", Default: "127.0.0.1:7946", Help: "host:port for gossip, TCP and UDP"},
-		{Name: "advertise", Default: "", DefaultText: "the bound address", Help: "host under which clients and other members reach this member; gossip uses it only if it is an IP address, and otherwise announces a private address of the machine if it is bound to all addresses"},
+		{Name: "advertise", Default: "", DefaultText: "the bound address", Help: "host name or IP address at which clients and other members reach this member; a name is resolved at the start, because gossip announces an IP address: to one that other machines can reach"},
 		{Name: "proxy_protocol_from", Default: []string{}, Help: "networks of load balancers that begin every connection with a PROXY protocol header (version 1 or 2), such as 10.1.0.0/16; the header is required from these networks and refused from all others; repeatable"},
 		{Name: "control_socket", Default: "", DefaultText: SocketName + " in the data directory", Help: "path of the Unix socket for commands on this machine, which need no key there; at most 103 bytes"},
 		{Name: "trust_loopback", Default: false, Help: "treat clients with a loopback address as operators, without key and TLS; this includes all clients of a proxy, sidecar or port forward on this machine"},
