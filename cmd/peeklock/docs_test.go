@@ -33,7 +33,7 @@ func TestDocsCLI(t *testing.T) {
 The program ` + "`peeklock`" + ` runs members and manages clusters. This page shows the help of every command; it is generated from the
 program itself (` + "`make docs`" + `).
 
-Commands other than ` + "`dev`, `emulator`, `serve`, `healthcheck`, `config`, `restore`, `raft-log`, `version` and `completion`" + ` are clients of the control API; ` + "`bench`" + `
+Commands other than ` + "`dev`, `emulator`, `serve`, `healthcheck`, `config`, `init`, `restore`, `raft-log`, `version` and `completion`" + ` are clients of the control API; ` + "`bench`" + `
 and most ` + "`message`" + ` commands also use AMQP. They find the cluster by ` + "`--server`" + ` or
 ` + "`PEEKLOCK_SERVER`" + ` (` + "`http://host:5300`, `https://host:5300`, `unix:///data/peeklock.sock`" + `), else by ` + "`PEEKLOCK_CONTROL_SOCKET`" + `, else by ` + "`peeklock.sock`" + ` in
 ` + "`PEEKLOCK_DIR`" + `, as in the container of a member, else at ` + "`http://127.0.0.1:5300`, which is `dev`" + `. ` + "`--output json`" + ` makes their output fit for scripts.

@@ -134,6 +134,9 @@ func (n *Network) rerun(t *testing.T) {
 // linkName is the name of the link of a member: that of the first has 1, as its name.
 func linkName(member int) string { return "m" + strconv.Itoa(member+1) }
 
+// Namespace is the name of the network namespace of a member, for a test that starts its processes itself.
+func (n *Network) Namespace(member int) string { return n.prefix + linkName(member) }
+
 // address is an address of a member; no other process uses its ports.
 func (n *Network) address(member, port int) string {
 	return fmt.Sprintf(networkHost, firstMemberHost+member) + ":" + strconv.Itoa(port)
