@@ -70,7 +70,7 @@ func packageImports() map[string][]string {
 		"cluster/entities":   {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/client", "cluster/confirm", "cluster/notify", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/router":     {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/client", "cluster/entities", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "fsm/queue", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
-		"cluster/gossip":     {"fsm", "fsm/fields", "cluster/notify", "cluster/throttle"},
+		"cluster/gossip":     {"fsm", "fsm/fields", "cluster/notify", "cluster/throttle", "topology"},
 		"cluster/clocks":     {"fsm"},
 		"cluster/notify":     {},
 		"cluster/throttle":   {},
