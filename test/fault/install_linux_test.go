@@ -220,3 +220,23 @@ func (m *machines) cli(files, key string, args []string) string {
 	}
 	return string(said)
 }
+
+// TestUnitIsReadBySystemd: systemd understands every line of the unit, and its user is the one of the sysusers file.
+func TestUnitIsReadBySystemd(t *testing.T) {
+	t.Parallel()
+	if users := read(t, "../../deploy/systemd/peeklock.sysusers"); !strings.Contains(users, "\nu "+unitSetting(t, "User")+" ") {
+		t.Errorf("the sysusers file has another user than the unit:\n%s", users)
+	}
+	verify, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is missing")
+	}
+	unit := strings.ReplaceAll(read(t, unitFile), "/usr/local/bin/peeklock", "/bin/true") // no such program is installed here
+	copied := filepath.Join(t.TempDir(), "peeklock.service")
+	if err := os.WriteFile(copied, []byte(unit), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(said) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
+	}
+}
