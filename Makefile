@@ -10,7 +10,7 @@ OF     ?= 1
 CALLS  ?= 400
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay model matrix matrix-table rounds soak abuse planted chart kubernetes image emulator-image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay model matrix matrix-table rounds soak abuse planted console chart kubernetes image emulator-image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ docs: ## rewrite the generated documents in docs/
 
 site: ## build the documents as a static site in bin/site, with a virtual environment next to it
 	bash docs/site/build bin/site
+
+console: ## build the web console again, and test it in a headless browser
+	bash test/console/run
 
 chart: ## lint the Helm chart, compare it with its golden files and with the types of Kubernetes
 	go test -C deploy/check -count=1 ./...

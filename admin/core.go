@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
 )
 
@@ -63,6 +64,8 @@ type Config struct {
 	SlowAfter time.Duration
 	// CA is a certificate in PEM that GET /ca.pem answers to everybody; nil: there is none.
 	CA []byte
+	// Console is whether the web console is served; the zero value: it is not.
+	Console console.Mode
 	// Messages serves the requests about messages that its package claims; nil: there are none.
 	Messages *dataplane.Server
 	// Operations are further operations of operators, by method and path as in "POST /reset"; the result, if not nil, is

@@ -16,6 +16,19 @@ const atomMediaType = "atom+xml"
 // ATOM media type, or the path is none of the control API. So a client that names the version can manage a queue named
 // "health".
 func isATOM(r *http.Request) bool {
+	if namesATOM(r) {
+		return true
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch first {
+	case "", "v1", "health", "livez", "readyz", "metrics":
+		return false
+	}
+	return true
+}
+
+// namesATOM reports whether a request names an api-version or an ATOM media type.
+func namesATOM(r *http.Request) bool {
 	if r.URL.Query().Has(atom.VersionParameter) {
 		return true
 	}
@@ -24,12 +37,7 @@ func isATOM(r *http.Request) bool {
 			return true
 		}
 	}
-	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	switch first {
-	case "", "v1", "health", "livez", "readyz", "metrics":
-		return false
-	}
-	return true
+	return false
 }
 
 // hostOf returns the host by which the client reaches this member, without the port.

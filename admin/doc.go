@@ -17,10 +17,11 @@
 //	operate.go cluster.go backup.go               operatorAPI
 //	atom*.go                                      serviceAPI
 //	health.go                                     health and metrics
+//	console.go                                    who may open the web console
 //
 // cmd/peeklock opens a [Server]. The package knows the cluster only through [Control], and credentials only through
 // [Authority]; it maps each fsm.Code in an error to an HTTP status by one table (problem.go). Package admin/entity has the
-// model of entities, admin/atom the documents of the service's API, admin/connection the connections of a listener.
+// model of entities, admin/atom the documents of the service's API, admin/console the web console, admin/connection the connections of a listener.
 //
 // Invariants:
 //

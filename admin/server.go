@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/admin/connection"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
 )
 
@@ -94,8 +95,13 @@ func (s *Server) handler() http.Handler {
 	root := s.guard(http.HandlerFunc(listedServices))
 	operations := s.guard(http.HandlerFunc(s.serveOperation))
 	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
+	page := s.serveConsole(console.Handler(s.config.Console))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case s.config.Console != console.Off && isConsole(r):
+			page.ServeHTTP(w, r)
+		case s.config.Console != console.Off && asksForPage(r):
+			http.Redirect(w, r, console.Path, http.StatusFound)
 		case s.config.Operations[r.Method+" "+r.URL.Path] != nil:
 			operations.ServeHTTP(w, r)
 		case s.config.CA != nil && r.URL.Path == "/ca.pem" && r.Method == http.MethodGet:

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -304,6 +305,7 @@ func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, 
 		c.Logger = parts[i].logger.With("component", "cluster")
 		parts[i].audit = parts[i].logger.With("component", "audit")
 		parts[i].cluster, parts[i].auth, parts[i].trustLoopback = c, keys, !o.requireKey
+		parts[i].console = console.On
 	}
 	return nil
 }
@@ -371,7 +373,7 @@ func (o *devOptions) print(out *output.Output, parts []memberParts, files *devTL
 		}
 	}
 	for _, m := range ready.Members {
-		if err := out.Note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {
+		if err := out.Note("%s  admin %s  console %s%s\n  %s", m.Name, m.Admin, m.Admin, console.Path, m.ConnectionString); err != nil {
 			return err
 		}
 	}

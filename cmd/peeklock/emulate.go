@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/emulator"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/metrics"
@@ -143,7 +144,7 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	parts := memberParts{
 		logger: logger, audit: logger.With("component", "audit"), gate: listed.gate(), trustAll: !o.requireKey,
 		origins: origins(false), processors: raiseProcs(procsDev), metrics: metricsParts{config.MetricsOpen, metrics.EntitiesDefault},
-		auth: devKeys(o.requireKey),
+		auth: devKeys(o.requireKey), console: console.On,
 	}
 	clock := &movedClock{start: time.Now()}
 	parts.operations = func(m *member) map[string]func(*http.Request) (any, error) { return o.operations(m, listed, clock) }
@@ -340,7 +341,7 @@ func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.
 	if err := errors.Join(created.note(out), files.note(out, nil)); err != nil {
 		return err
 	}
-	return errors.Join(out.Note("%s\nhealth and administration on %s", ready.ConnectionString, ready.Admin), out.Note(emulatorUp))
+	return errors.Join(out.Note("%s\nhealth and administration on %s, the console on %s%s", ready.ConnectionString, ready.Admin, ready.Admin, console.Path), out.Note(emulatorUp))
 }
 
 // close closes the member. Data that is not kept needs no orderly end.

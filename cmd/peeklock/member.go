@@ -19,6 +19,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -67,8 +68,9 @@ type memberParts struct {
 	// socket is the path of the control socket; "": there is none.
 	socket    string
 	proxyFrom []netip.Prefix // networks of proxies that report client addresses
-	origins   []string       // hosts whose web pages may connect
-	auth      auth.Config    // without Rules, which come from the node
+	console   console.Mode
+	origins   []string    // hosts whose web pages may connect
+	auth      auth.Config // without Rules, which come from the node
 	// gate, if set, keeps the member from reporting that it is ready until it is closed.
 	gate    <-chan struct{}
 	metrics metricsParts
@@ -190,6 +192,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		TrustLoopback:   p.trustLoopback,
 		TrustAll:        p.trustAll,
 		CA:              p.ca,
+		Console:         p.console,
 		RequireTLS:      p.requireTLS,
 	}
 	_, api.ControlPort, _ = net.SplitHostPort(p.cluster.HTTPAddr)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
@@ -88,7 +89,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
 	parts.connectionsPerAddressIsGiven = s.IsGiven("connections_per_address")
-	parts.socket, parts.trustLoopback = s.ControlSocketPath(), s.TrustLoopback
+	parts.socket, parts.trustLoopback, parts.console = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode()
 	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()
 		return cli.Usage(err)

@@ -92,8 +92,9 @@ func packageImports() map[string][]string {
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
 		"admin/dataplane":    {"fsm", "amqp/message", "amqp/wire", "admin/auth", "admin/atom"},
-		"admin":              {"fsm", "admin/connection", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api"},
+		"admin":              {"fsm", "admin/connection", "admin/console", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api"},
 		"admin/connection":   {"amqp/connlimit"},
+		"admin/console":      {},
 		"admin/api":          {"admin/entity", "fsm", "topology"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin/entity"},
 
@@ -101,7 +102,7 @@ func packageImports() map[string][]string {
 		"cmd/broker":                           {"amqp", "cluster/router", "fsm"},
 		"cmd/objects":                          {},
 		"cmd/metrics":                          {"fsm", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp"},
-		"cmd/peeklock/internal/config":         {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
+		"cmd/peeklock/internal/config":         {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth", "admin/console"},
 		"cmd/peeklock/internal/cli":            {},
 		"cmd/peeklock/internal/cli/output":     {"cmd/peeklock/internal/cli"},
 		"cmd/peeklock/internal/cli/client":     {"admin/auth", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/config", "admin/api"},
@@ -115,7 +116,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/cli/install":    {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/output"},
 		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition"},
 		"cmd/peeklock/internal/bench":          {"admin/entity", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/output", "fsm", "admin/api"},
-		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/install", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane"},
+		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/install", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/console", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane"},
 		"deploy/image/layout":                  {},
 		"deploy/cluster":                       {}, // no code: what is built elsewhere
 	}

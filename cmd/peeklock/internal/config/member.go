@@ -10,6 +10,7 @@ type Member struct {
 	ProxyProtocolFrom             []string
 	ControlSocket                 string
 	TrustLoopback                 bool
+	Console                       string
 	ConfigEmulator                string
 	Expect                        int
 	Partitions, Replication       int

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/partition"
@@ -58,6 +59,7 @@ func memberTable() []Setting {
 		{Name: "proxy_protocol_from", Default: []string{}, Help: "networks of load balancers that begin every connection with a PROXY protocol header (version 1 or 2), such as 10.1.0.0/16; the header is required from these networks and refused from all others; repeatable"},
 		{Name: "control_socket", Default: "", DefaultText: SocketName + " in the data directory", Help: "path of the Unix socket for commands on this machine, which need no key there; at most 103 bytes"},
 		{Name: "trust_loopback", Default: false, Help: "treat clients with a loopback address as operators, without key and TLS; this includes all clients of a proxy, sidecar or port forward on this machine"},
+		{Name: "console", Default: string(console.On), Help: "the web console at /console on every client port, over TLS or from this machine: on, off, or read-only, which offers no changes"},
 		{Name: "config_emulator", Default: "", Help: "create the entities that this Config.json of the Service Bus emulator lists; all members may use the same file"},
 	}
 }

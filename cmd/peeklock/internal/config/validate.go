@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -116,6 +118,9 @@ func (s *Settings) validateObservation() error {
 	if err := validateURL(s.OTLPEndpoint); s.OTLPEndpoint != "" && err != nil {
 		return fmt.Errorf("otlp_endpoint: a URL such as http://localhost:4318, not %q", s.OTLPEndpoint)
 	}
+	if _, err := console.ParseMode(s.Console); err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
 	if err := CheckLogLevel(s.LogLevel); err != nil {
 		return fmt.Errorf("log_level: %w", err)
 	}
@@ -123,6 +128,12 @@ func (s *Settings) validateObservation() error {
 		return fmt.Errorf("log_format: %w", err)
 	}
 	return nil
+}
+
+// ConsoleMode is the setting console, which Validate has checked.
+func (s *Settings) ConsoleMode() console.Mode {
+	mode, _ := console.ParseMode(s.Console)
+	return mode
 }
 
 // CheckLogLevel refuses unknown log levels.

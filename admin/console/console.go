@@ -1,0 +1,118 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// Path is where the console is served; everything below it belongs to it, too.
+const Path = "/console"
+
+// Mode says whether the console is served, and whether it offers changes. The zero value is [Off].
+type Mode string
+
+// The modes, as the setting `console` names them.
+const (
+	Off      Mode = ""
+	On       Mode = "on"
+	ReadOnly Mode = "read-only" // the page offers no changes; what a key may do with other tools stays the same
+)
+
+// ParseMode returns the mode that a setting names: on, off or read-only.
+func ParseMode(text string) (Mode, error) {
+	switch text {
+	case "off":
+		return Off, nil
+	case string(On), string(ReadOnly):
+		return Mode(text), nil
+	}
+	return Off, fmt.Errorf("on, off or read-only, not %q", text)
+}
+
+// contentSecurityPolicy lets the page load and call nothing but its own member, and no other page show it in a frame.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+//go:embed dist
+var built embed.FS
+
+// file is one built file with what is sent of it.
+type file struct {
+	name        string
+	plain, gzip []byte
+	tag         string // ETag
+}
+
+// Handler returns the handler of Path and everything below it. Paths that name no file get the page itself, which has a
+// view for each. It is safe for concurrent use, and panics if the embedded files are incomplete.
+func Handler(mode Mode) http.Handler {
+	files := make(map[string]*file)
+	dist, err := fs.Sub(built, "dist")
+	if err != nil {
+		panic(err)
+	}
+	entries, err := fs.ReadDir(dist, ".")
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		content, err := fs.ReadFile(dist, e.Name())
+		if err != nil {
+			panic(err)
+		}
+		if e.Name() == indexName {
+			content = bytes.Replace(content, []byte(`name="peeklock-console" content="on"`), fmt.Appendf(nil, `name="peeklock-console" content="%s"`, mode), 1)
+		}
+		files[e.Name()] = newFile(e.Name(), content)
+	}
+	index := files[indexName]
+	if index == nil {
+		panic("console: the embedded files have no " + indexName)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := files[path.Base(r.URL.Path)]
+		if f == nil || path.Dir(r.URL.Path) != Path {
+			f = index
+		}
+		f.serve(w, r)
+	})
+}
+
+const indexName = "index.html"
+
+func newFile(name string, content []byte) *file {
+	sum := sha256.Sum256(content)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(content) // a bytes.Buffer takes everything
+	_ = z.Close()
+	return &file{name: name, plain: content, gzip: packed.Bytes(), tag: hex.EncodeToString(sum[:16])}
+}
+
+// serve sends the file, or 304 to a browser that has it. Browsers ask again each time, so that a page and its script are of
+// one release.
+func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Vary", "Accept-Encoding")
+	h.Set("X-Content-Type-Options", "nosniff")
+	content, tag := f.plain, f.tag
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		content, tag = f.gzip, f.tag+"-gzip"
+	}
+	h.Set("ETag", `"`+tag+`"`)
+	http.ServeContent(w, r, f.name, time.Time{}, bytes.NewReader(content))
+}

@@ -1,0 +1,173 @@
+import { useState } from "preact/hooks";
+import { type AccessRule, call, type Namespace, readOnly } from "./api";
+import { Check, Confirm, Copy, Dialog, Field, Form, Table, time, useLoad, Waiting } from "./ui";
+
+export function Access({ operator }: { operator: boolean }) {
+  const rules = useLoad((signal) => call<{ rules: AccessRule[] | null }>("GET", "/v1/access", undefined, signal), []);
+  const [creating, setCreating] = useState(false);
+  const [changing, setChanging] = useState<{ rule: AccessRule; which?: "primary" | "secondary" }>();
+  const done = () => {
+    setCreating(false);
+    setChanging(undefined);
+    rules.reload();
+  };
+  return (
+    <>
+      <h1>Access</h1>
+      <h2>Keys of this namespace</h2>
+      <Waiting of={rules} />
+      {rules.data && (
+        <Table
+          name="Keys"
+          rows={rules.data.rules ?? []}
+          id={(r) => r.name}
+          empty={<p>This namespace has no rules of its own. Applications can use the keys of the members' configuration.</p>}
+          columns={[
+            { title: "Rule", value: (r) => r.name },
+            { title: "Rights", value: (r) => r.rights.join(", ") },
+            {
+              title: "Connection strings",
+              value: () => "",
+              show: (r) => (
+                <span class="buttons">
+                  <Copy text={r.primaryConnectionString ?? r.primaryKey} label={r.primaryConnectionString ? "Copy primary" : "Copy primary key"} />
+                  {(r.secondaryConnectionString ?? r.secondaryKey) && <Copy text={(r.secondaryConnectionString ?? r.secondaryKey)!} label={r.secondaryConnectionString ? "Copy secondary" : "Copy secondary key"} />}
+                </span>
+              ),
+            },
+            {
+              title: "Change",
+              value: () => "",
+              show: (r) =>
+                !readOnly && (
+                  <span class="buttons">
+                    <button onClick={() => setChanging({ rule: r, which: "primary" })}>Regenerate primary</button>
+                    <button onClick={() => setChanging({ rule: r, which: "secondary" })}>Regenerate secondary</button>
+                    <button class="danger" onClick={() => setChanging({ rule: r })}>
+                      Revoke
+                    </button>
+                  </span>
+                ),
+            },
+          ]}
+        />
+      )}
+      {!readOnly && (
+        <p>
+          <button class="main" onClick={() => setCreating(true)}>
+            Create a rule
+          </button>
+        </p>
+      )}
+      {creating && <CreateRule onClose={() => setCreating(false)} onDone={done} />}
+      {changing?.which && (
+        <Confirm
+          title={`Regenerate the ${changing.which} key of ${changing.rule.name}`}
+          text="Applications that use this key are refused from now on. Give them the other key first."
+          label="Regenerate"
+          action={() => call("POST", "/v1/regenerate", { rule: changing.rule.name, which: changing.which })}
+          onClose={() => setChanging(undefined)}
+          onDone={done}
+        />
+      )}
+      {changing && !changing.which && (
+        <Confirm
+          title={`Revoke ${changing.rule.name}`}
+          text="Both its keys are refused from now on."
+          name={changing.rule.name}
+          label="Revoke"
+          action={() => call("DELETE", `/v1/access?rule=${encodeURIComponent(changing.rule.name)}`)}
+          onClose={() => setChanging(undefined)}
+          onDone={done}
+        />
+      )}
+      {operator && <Namespaces />}
+    </>
+  );
+}
+
+const rightsOf = ["Send", "Listen", "Manage"];
+
+function CreateRule({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
+  const [name, setName] = useState("");
+  const [rights, setRights] = useState<string[]>(["Send", "Listen"]);
+  const toggle = (right: string, on: boolean) => setRights(on ? (right === "Manage" ? rightsOf : [...rights, right]) : rights.filter((r) => r !== right && (right === "Manage" || r !== "Manage")));
+  return (
+    <Dialog title="Create a rule" onClose={onClose}>
+      <Form label="Create" disabled={!rights.length} action={() => call("PUT", `/v1/access?rule=${encodeURIComponent(name)}`, { rights })} onCancel={onClose} onDone={onDone}>
+        <Field label="Name" value={name} onValue={setName} required autocomplete="off" spellcheck={false} />
+        <fieldset>
+          <legend>Rights</legend>
+          {rightsOf.map((r) => (
+            <Check key={r} label={r} value={rights.includes(r)} onValue={(on) => toggle(r, on)} />
+          ))}
+        </fieldset>
+      </Form>
+    </Dialog>
+  );
+}
+
+function Namespaces() {
+  const loaded = useLoad((signal) => call<{ namespaces: Namespace[] }>("GET", "/v1/namespaces?max=1000", undefined, signal), []);
+  const [creating, setCreating] = useState(false);
+  const [removing, setRemoving] = useState("");
+  const [name, setName] = useState("");
+  const done = () => {
+    setCreating(false);
+    setRemoving("");
+    loaded.reload();
+  };
+  return (
+    <>
+      <h2>Namespaces</h2>
+      <Waiting of={loaded} />
+      {loaded.data && (
+        <Table
+          name="Namespaces"
+          rows={loaded.data.namespaces}
+          id={(n) => n.name}
+          empty=""
+          columns={[
+            { title: "Namespace", value: (n) => n.name },
+            { title: "Hosts", value: (n) => (n.hosts ?? []).join(", ") },
+            { title: "Created", value: (n) => n.createdAt, show: (n) => time(n.createdAt) },
+            {
+              title: "Change",
+              value: () => "",
+              show: (n) =>
+                !readOnly &&
+                n.name !== "default" && (
+                  <button class="danger" onClick={() => setRemoving(n.name)}>
+                    Delete
+                  </button>
+                ),
+            },
+          ]}
+        />
+      )}
+      {!readOnly && (
+        <p>
+          <button onClick={() => setCreating(true)}>Create a namespace</button>
+        </p>
+      )}
+      {creating && (
+        <Dialog title="Create a namespace" onClose={() => setCreating(false)}>
+          <Form label="Create" action={() => call("PUT", `/v1/namespaces/${encodeURIComponent(name)}`)} onCancel={() => setCreating(false)} onDone={done}>
+            <Field label="Name" value={name} onValue={setName} required autocomplete="off" spellcheck={false} />
+          </Form>
+        </Dialog>
+      )}
+      {removing && (
+        <Confirm
+          title={`Delete namespace ${removing}`}
+          text="All its queues, topics, messages and keys are lost."
+          name={removing}
+          label="Delete"
+          action={() => call("DELETE", `/v1/namespaces/${encodeURIComponent(removing)}`)}
+          onClose={() => setRemoving("")}
+          onDone={done}
+        />
+      )}
+    </>
+  );
+}

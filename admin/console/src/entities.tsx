@@ -1,0 +1,103 @@
+import { useState } from "preact/hooks";
+import { call, type Entity, type Kind, list, path, readOnly } from "./api";
+import { Welcome } from "./connect";
+import { go, urlOf } from "./route";
+import { SettingsFields, type Draft, settingsOf } from "./settings";
+import { bytes, Dialog, Field, Form, Table, useLoad, Waiting } from "./ui";
+
+const every = 5000; // milliseconds
+
+type Row = Entity & { kind: Kind };
+
+export function Entities() {
+  const loaded = useLoad(
+    async (signal) => {
+      const [queues, topics] = await Promise.all([list("queues", "", signal), list("topics", "", signal)]);
+      return [...queues.map((q): Row => ({ ...q, kind: "queues" })), ...topics.map((t): Row => ({ ...t, kind: "topics" }))];
+    },
+    [],
+    every,
+  );
+  const [filter, setFilter] = useState("");
+  const [creating, setCreating] = useState(false);
+  const rows = (loaded.data ?? []).filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()));
+  return (
+    <>
+      <h1>Queues and topics</h1>
+      <div class="bar">
+        <Field label="Filter by name" type="search" value={filter} onValue={setFilter} />
+        {!readOnly && (
+          <button class="main" onClick={() => setCreating(true)}>
+            Create
+          </button>
+        )}
+      </div>
+      <Waiting of={loaded} />
+      {loaded.data && (
+        <Table
+          name="Queues and topics"
+          rows={rows}
+          id={(e) => `${e.kind}/${e.name}`}
+          empty={loaded.data.length ? <p>No name contains “{filter}”.</p> : <Welcome />}
+          columns={[
+            { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(e.kind, e.name)}>{e.name}</a> },
+            { title: "Kind", value: (e) => (e.kind === "queues" ? "queue" : "topic") },
+            { title: "Status", value: (e) => e.status ?? "Active" },
+            { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.active)) },
+            { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.locked)) },
+            { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true },
+            { title: "Dead letters", value: (e) => e.counts?.deadLetter ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.deadLetter)) },
+            { title: "Size", value: (e) => e.counts?.bytes ?? 0, numeric: true, show: (e) => bytes(e.counts?.bytes) },
+            {
+              title: "Forwards to",
+              value: (e) => e.forwardTo ?? "",
+              show: (e) => e.forwardTo && <a href={urlOf(loaded.data!.find((o) => o.name === e.forwardTo)?.kind ?? "queues", e.forwardTo)}>{e.forwardTo}</a>,
+            },
+          ]}
+        />
+      )}
+      {creating && <Create kinds={["queues", "topics"]} onClose={() => setCreating(false)} />}
+    </>
+  );
+}
+
+const undefinedToText = (n?: number) => (n === undefined ? "" : n.toLocaleString("en"));
+
+const singular: Record<Kind, string> = { queues: "queue", topics: "topic", subscriptions: "subscription" };
+
+/** Create is the dialog that creates an entity, and opens its page. */
+export function Create({ kinds, topic, onClose }: { kinds: Kind[]; topic?: string; onClose: () => void }) {
+  const [kind, setKind] = useState(kinds[0]!);
+  const [name, setName] = useState("");
+  const [draft, setDraft] = useState<Draft>({});
+  const full = topic ? `${topic}/Subscriptions/${name}` : name;
+  return (
+    <Dialog title={`Create a ${kinds.map((k) => singular[k]).join(" or a ")}`} onClose={onClose}>
+      <Form
+        label="Create"
+        onCancel={onClose}
+        action={async () => {
+          await call("PUT", `/v1/${kind}/${path(full)}`, settingsOf(draft));
+        }}
+        onDone={() => go(urlOf(kind, full))}
+      >
+        {kinds.length > 1 && (
+          <fieldset class="choice">
+            <legend>Kind</legend>
+            {kinds.map((k) => (
+              <label key={k}>
+                <input type="radio" name="kind" checked={kind === k} onChange={() => setKind(k)} /> {singular[k]}
+              </label>
+            ))}
+          </fieldset>
+        )}
+        <Field label="Name" value={name} onValue={setName} required autocomplete="off" spellcheck={false} />
+        <details>
+          <summary>Settings</summary>
+          <p class="quiet">An empty field means the default. Durations are written as 30s, 5m or 24h.</p>
+          <SettingsFields kind={kind} draft={draft} onChange={setDraft} creating />
+        </details>
+      </Form>
+    </Dialog>
+  );
+}

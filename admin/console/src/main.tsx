@@ -1,0 +1,203 @@
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Access } from "./access";
+import { call, type Namespace, readOnly, Refusal, session, signedInAs, signIn } from "./api";
+import { Cluster } from "./cluster";
+import { Connect } from "./connect";
+import { Entities } from "./entities";
+import { EntityPage, TopicPage } from "./entity";
+import { Overview } from "./overview";
+import { urlOf, useRoute } from "./route";
+import { Field, Form } from "./ui";
+
+const pages = [
+  { page: "overview", title: "Overview" },
+  { page: "entities", title: "Queues and topics" },
+  { page: "cluster", title: "Cluster" },
+  { page: "access", title: "Access" },
+  { page: "connect", title: "Connect" },
+];
+
+/** Access that the caller has, as the server answers. */
+interface Caller {
+  operator: boolean; // of the cluster
+  manager: boolean; // of the namespace
+}
+
+async function may(path: string): Promise<boolean> {
+  try {
+    await call("GET", path);
+    return true;
+  } catch (e) {
+    if (e instanceof Refusal && (e.status === 401 || e.status === 403)) {
+      return false;
+    }
+    throw e;
+  }
+}
+
+async function probe(): Promise<Caller | "sign in"> {
+  const [operator, manager] = await Promise.all([may("/v1/members"), may("/v1/queues?max=1")]);
+  return operator || manager || signedInAs() ? { operator, manager } : "sign in";
+}
+
+function SignIn({ onDone }: { onDone: () => void }) {
+  const [name, setName] = useState("RootManageSharedAccessKey");
+  const [secret, setSecret] = useState("");
+  const [entity, setEntity] = useState("");
+  const action = async () => {
+    signIn({ name: name.trim(), secret: secret.trim(), entity: entity.trim() });
+    try {
+      await call("GET", entity ? `/v1/rules/${entity}` : "/v1/endpoints");
+    } catch (e) {
+      if (e instanceof Refusal && e.status !== 401) {
+        return; // the key is valid; what it may do, each page shows
+      }
+      signIn(null);
+      throw e;
+    }
+  };
+  if (!window.isSecureContext) {
+    return (
+      <main class="sign-in">
+        <h1>Peeklock</h1>
+        <p class="failed" role="alert">
+          This page signs requests with your key, and browsers allow that only over HTTPS or on localhost. Open it with https://, or give the members certificates: settings tls_cert and tls_key.
+        </p>
+      </main>
+    );
+  }
+  return (
+    <main class="sign-in">
+      <h1>Peeklock</h1>
+      <p>Sign in with the name and the key of a rule. The key stays in the memory of this tab: it is neither sent nor stored.</p>
+      <Form action={action} label="Sign in" onDone={onDone}>
+        <Field label="Name of the rule" value={name} onValue={setName} autocomplete="username" required spellcheck={false} />
+        <Field label="Key" value={secret} onValue={setSecret} type="password" autocomplete="off" required />
+        <Field label="Queue or topic" value={entity} onValue={setEntity} hint="Only for the key of a single queue or topic" spellcheck={false} />
+      </Form>
+    </main>
+  );
+}
+
+function App() {
+  const route = useRoute();
+  const [caller, setCaller] = useState<Caller | "sign in">();
+  const [failure, setFailure] = useState("");
+  const [namespaces, setNamespaces] = useState<Namespace[]>([]);
+  const [namespace, setNamespace] = useState("");
+  const start = async () => {
+    try {
+      const found = await probe();
+      setCaller(found);
+      setFailure("");
+      if (found !== "sign in" && found.operator) {
+        setNamespaces((await call<{ namespaces: Namespace[] }>("GET", "/v1/namespaces")).namespaces);
+      }
+    } catch (e) {
+      setFailure((e as Error).message);
+    }
+  };
+  useEffect(() => void start(), []);
+  const title = pages.find((p) => p.page === route.page)?.title ?? route.name;
+  useEffect(() => {
+    document.title = `${title} - Peeklock`;
+  }, [title]);
+  if (failure) {
+    return (
+      <main>
+        <p class="failed" role="alert">
+          {failure}
+        </p>
+        <button onClick={start}>Try again</button>
+      </main>
+    );
+  }
+  if (!caller) {
+    return <p class="quiet">Loading…</p>;
+  }
+  if (caller === "sign in") {
+    return <SignIn onDone={start} />;
+  }
+  const visible = pages.filter((p) => p.page === "connect" || (p.page === "cluster" ? caller.operator : caller.manager));
+  const choose = (name: string) => {
+    session.namespace = name;
+    setNamespace(name);
+  };
+  const leave = () => {
+    signIn(null);
+    session.namespace = "";
+    setNamespace("");
+    setCaller("sign in");
+  };
+  return (
+    <>
+      <a class="skip" href="#content">
+        Skip to the content
+      </a>
+      <header>
+        <a class="brand" href={urlOf("overview")}>
+          Peeklock
+        </a>
+        <nav aria-label="Pages">
+          {visible.map((p) => (
+            <a key={p.page} href={urlOf(p.page)} aria-current={p.page === route.page ? "page" : undefined}>
+              {p.title}
+            </a>
+          ))}
+        </nav>
+        <div class="who">
+          {namespaces.length > 1 && (
+            <select aria-label="Namespace" value={namespace} onChange={(e) => choose(e.currentTarget.value)}>
+              <option value="">Namespace of this host</option>
+              {namespaces.map((n) => (
+                <option key={n.name}>{n.name}</option>
+              ))}
+            </select>
+          )}
+          {readOnly && <span class="badge">read-only</span>}
+          {signedInAs() && (
+            <button onClick={leave} title={`Signed in as ${signedInAs()}`}>
+              Sign out
+            </button>
+          )}
+        </div>
+      </header>
+      <main id="content" key={`${namespace}/${route.page}/${route.name}`}>
+        <Page {...route} operator={caller.operator} />
+      </main>
+    </>
+  );
+}
+
+function Page({ page, name, query, operator }: ReturnType<typeof useRoute> & { operator: boolean }) {
+  switch (page) {
+    case "overview":
+      return <Overview operator={operator} />;
+    case "entities":
+      return <Entities />;
+    case "queues":
+    case "subscriptions":
+      return <EntityPage kind={page} name={name} tab={query.get("tab") ?? "messages"} query={query} />;
+    case "topics":
+      return <TopicPage name={name} tab={query.get("tab") ?? "subscriptions"} />;
+    case "cluster":
+      return <Cluster />;
+    case "access":
+      return <Access operator={operator} />;
+    case "connect":
+      return <Connect />;
+  }
+  return (
+    <>
+      <h1>Nothing is here</h1>
+      <p>
+        <a href={urlOf("overview")}>Go to the overview</a>
+      </p>
+    </>
+  );
+}
+
+render(<App />, document.getElementById("app")!);

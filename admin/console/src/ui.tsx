@@ -1,0 +1,335 @@
+// Parts that all pages use: loading, tables, dialogs, forms and charts.
+import type { ComponentChildren } from "preact";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import { Refusal } from "./api";
+
+// --- loading ---
+
+export interface Loaded<T> {
+  data?: T;
+  error?: Error;
+  at?: number; // when data arrived
+  reload: () => void;
+}
+
+/**
+ * useLoad loads data now and, if every is set, again every so many milliseconds while the page is visible. After an error the last data
+ * stay, so that a page can show them with their age.
+ */
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], every = 0): Loaded<T> {
+  const [state, setState] = useState<Omit<Loaded<T>, "reload">>({});
+  const [round, setRound] = useState(0);
+  useEffect(() => setState({}), dependencies);
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    const run = async () => {
+      if (!document.hidden || !every) {
+        try {
+          const data = await load(abort.signal);
+          setState({ data, at: Date.now() });
+        } catch (error) {
+          if (abort.signal.aborted) {
+            return;
+          }
+          setState((old) => ({ ...old, error: error as Error }));
+        }
+      }
+      if (every && !abort.signal.aborted) {
+        timer = window.setTimeout(run, every);
+      }
+    };
+    void run();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
+  }, [...dependencies, round]);
+  const reload = useCallback(() => setRound((n) => n + 1), []);
+  return { ...state, reload };
+}
+
+/** Failed shows an error with the id by which it is found in the member's log. */
+export function Failed({ error, at }: { error?: Error; at?: number }) {
+  if (!error) {
+    return null;
+  }
+  const id = error instanceof Refusal && error.trackingId;
+  return (
+    <p class="failed" role="alert">
+      {error.message}
+      {at && <> The data below are from {new Date(at).toLocaleTimeString()}.</>}
+      {id && <small> Tracking id {id}</small>}
+    </p>
+  );
+}
+
+/** Waiting is shown until the first data are there. */
+export function Waiting({ of }: { of: Loaded<unknown> }) {
+  return of.data === undefined && !of.error ? <p class="quiet">Loading…</p> : <Failed error={of.error} at={of.data ? of.at : undefined} />;
+}
+
+// --- numbers ---
+
+const whole = new Intl.NumberFormat("en");
+export const number = (n: number | undefined) => (n === undefined ? "" : whole.format(n));
+
+export function bytes(n: number | undefined): string {
+  if (n === undefined) {
+    return "";
+  }
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) {
+    n /= 1024;
+    unit++;
+  }
+  return `${unit && n < 10 ? n.toFixed(1) : Math.round(n)} ${units[unit]}`;
+}
+
+export const time = (text?: string) => (text ? new Date(text).toLocaleString() : "");
+
+// --- tables ---
+
+export interface Column<T> {
+  title: string;
+  value: (row: T) => string | number; // sorted by
+  show?: (row: T) => ComponentChildren;
+  numeric?: boolean;
+}
+
+/** rowsAtOnce is how many rows of a table are shown before "Show more". */
+const rowsAtOnce = 200;
+
+/** Table shows rows, sorted by the column whose heading was chosen last; first by column `by`, downwards, if it is given. */
+export function Table<T>({ name, columns, rows, id, empty, by: first = 0 }: { name: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string | number; empty: ComponentChildren; by?: number }) {
+  const [sort, setSort] = useState({ column: first, down: first > 0 });
+  const [shown, setShown] = useState(rowsAtOnce);
+  const by = columns[sort.column] ?? columns[0]!;
+  const sorted = [...rows].sort((a, b) => {
+    const x = by.value(a);
+    const y = by.value(b);
+    const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+    return sort.down ? -order : order;
+  });
+  if (!rows.length) {
+    return <div class="empty">{empty}</div>;
+  }
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={name}>
+      <table>
+        <caption class="hidden">{name}</caption>
+        <thead>
+          <tr>
+            {columns.map((c, i) => (
+              <th key={c.title} scope="col" class={c.numeric ? "number" : ""} aria-sort={i !== sort.column ? "none" : sort.down ? "descending" : "ascending"}>
+                <button class="plain" onClick={() => setSort({ column: i, down: i === sort.column ? !sort.down : !!c.numeric })}>
+                  {c.title}
+                  <span aria-hidden="true">{i === sort.column ? (sort.down ? " ▾" : " ▴") : ""}</span>
+                </button>
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {sorted.slice(0, shown).map((row) => (
+            <tr key={id(row)}>
+              {columns.map((c) => (
+                <td key={c.title} class={c.numeric ? "number" : ""}>
+                  {c.show ? c.show(row) : c.numeric ? number(c.value(row) as number) : c.value(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {sorted.length > shown && (
+        <p>
+          {number(shown)} of {number(sorted.length)} rows. <button onClick={() => setShown(shown + rowsAtOnce)}>Show {rowsAtOnce} more</button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+// --- dialogs and forms ---
+
+/** Dialog is a modal dialog; the browser keeps the focus in it, and Escape closes it. */
+export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const ref = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    ref.current?.showModal();
+  }, []);
+  return (
+    <dialog ref={ref} onClose={onClose} aria-labelledby="dialog-title">
+      <h2 id="dialog-title">{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+/** Form runs an action when it is submitted, shows its error, and says done to the caller when it has succeeded. */
+export function Form({ action, label, onDone, onCancel, danger, disabled, children }: { action: () => Promise<void>; label: string; onDone: () => void; onCancel?: () => void; danger?: boolean; disabled?: boolean; children?: ComponentChildren }) {
+  const [error, setError] = useState<Error>();
+  const [busy, setBusy] = useState(false);
+  const submit = async (e: Event) => {
+    e.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await action();
+      onDone();
+    } catch (failure) {
+      setError(failure as Error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <form onSubmit={submit}>
+      {children}
+      <Failed error={error} />
+      <p class="buttons">
+        <button type="submit" class={danger ? "danger" : "main"} disabled={busy || disabled}>
+          {label}
+        </button>
+        {onCancel && (
+          <button type="button" onClick={onCancel}>
+            Cancel
+          </button>
+        )}
+      </p>
+    </form>
+  );
+}
+
+interface InputProps {
+  type?: "text" | "password" | "number" | "search" | "datetime-local";
+  min?: number;
+  max?: number;
+  step?: number;
+  required?: boolean;
+  autocomplete?: "off" | "username";
+  spellcheck?: boolean;
+}
+
+export function Field({ label, value, onValue, hint, ...input }: { label: string; value: string; onValue: (value: string) => void; hint?: string } & InputProps) {
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <input {...(input as object)} value={value} onInput={(e) => onValue(e.currentTarget.value)} />
+      {hint && <small>{hint}</small>}
+    </label>
+  );
+}
+
+export function Check({ label, name, value, onValue }: { label: string; name?: string; value: boolean; onValue: (value: boolean) => void }) {
+  return (
+    <label class="check">
+      <input type="checkbox" aria-label={name} checked={value} onChange={(e) => onValue(e.currentTarget.checked)} /> {label}
+    </label>
+  );
+}
+
+/** Select is a choice of one; options are texts, or pairs of a value and its text. */
+export function Select({ label, value, onValue, options, required }: { label: string; value: string; onValue: (value: string) => void; options: (string | [string, string])[]; required?: boolean }) {
+  return (
+    <label class="field">
+      <span aria-hidden="true">{label}</span>
+      <select aria-label={label} value={value} required={required} onChange={(e) => onValue(e.currentTarget.value)}>
+        {options.map((o) => {
+          const [id, text] = typeof o === "string" ? [o, o] : o;
+          return (
+            <option key={id} value={id}>
+              {text}
+            </option>
+          );
+        })}
+      </select>
+    </label>
+  );
+}
+
+/** Confirm asks for the name of what is lost, when it is given, before an action that cannot be undone. */
+export function Confirm({ title, text, name, label, action, onClose, onDone }: { title: string; text: ComponentChildren; name?: string; label: string; action: () => Promise<void>; onClose: () => void; onDone: () => void }) {
+  const [typed, setTyped] = useState("");
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <Form action={action} label={label} danger disabled={name !== undefined && typed !== name} onDone={onDone} onCancel={onClose}>
+        <p>{text}</p>
+        {name !== undefined && <Field label={`Type ${name} to confirm`} value={typed} onValue={setTyped} autocomplete="off" spellcheck={false} />}
+      </Form>
+    </Dialog>
+  );
+}
+
+/** Copy is a button that copies a text, such as a connection string. */
+export function Copy({ text, label }: { text: string; label: string }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 2000);
+  };
+  return (
+    <button onClick={copy} title={label}>
+      {done ? "Copied" : label}
+    </button>
+  );
+}
+
+// --- charts ---
+
+/** secondsMin is the least time that a chart spans. */
+const secondsMin = 60;
+
+export interface Series {
+  label: string;
+  values: (number | null)[];
+}
+
+/** Chart draws series over a common time, in seconds since 1970. The table behind it is for readers of the screen. */
+export function Chart({ title, times, series }: { title: string; times: number[]; series: Series[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) {
+      return;
+    }
+    const style = getComputedStyle(document.documentElement);
+    const color = (name: string) => style.getPropertyValue(name).trim();
+    const axis: uPlot.Axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+    const made = new uPlot(
+      {
+        width: element.clientWidth || 300,
+        height: 180,
+        legend: { live: true },
+        series: [{}, ...series.map((s, i) => ({ label: s.label, stroke: color(`--series-${i + 1}`), width: 2, points: { show: false } }))],
+        axes: [axis, { ...axis, size: 60, values: (_: uPlot, ticks: number[]) => ticks.map((t) => number(t)) }],
+        scales: {
+          x: { range: (_u: uPlot, min: number, max: number) => [Math.min(min, max - secondsMin), max] },
+          y: { range: (_u: uPlot, _min: number, max: number) => [0, Math.max(max || 0, 1)] },
+        },
+      },
+      [times, ...series.map((s) => s.values)],
+      element,
+    );
+    plot.current = made;
+    const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: 180 }));
+    resized.observe(element);
+    return () => {
+      resized.disconnect();
+      made.destroy();
+    };
+  }, [series.map((s) => s.label).join()]);
+  useEffect(() => plot.current?.setData([times, ...series.map((s) => s.values)]), [times]);
+  const last = series.map((s) => `${s.label}: ${number(s.values.at(-1) ?? 0)}`).join(", ");
+  return (
+    <figure>
+      <figcaption>{title}</figcaption>
+      <div ref={box} role="img" aria-label={`${title}. Now ${last}.`} />
+    </figure>
+  );
+}

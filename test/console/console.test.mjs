@@ -1,0 +1,293 @@
+// Each action of the console is checked by its effect on the cluster, as the command line or an SDK sees it.
+import assert from "node:assert/strict";
+import { readFileSync, mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { ServiceBusClient } from "@azure/service-bus";
+import { browser, members, until } from "./kit.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const pictures = process.env.PEEKLOCK_PICTURES;
+
+let chromium;
+before(async () => {
+  chromium = await browser();
+});
+after(() => chromium?.close());
+
+/** open opens a page of the console; an error in the page fails the test. */
+async function open(t, url, options = {}) {
+  const context = await chromium.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  const errors = [];
+  page.on("pageerror", (e) => errors.push(e.message));
+  page.on("console", (m) => m.type() === "error" && /Content Security Policy/.test(m.text()) && errors.push(m.text()));
+  t.after(async () => {
+    await context.close();
+    assert.deepEqual(errors, [], "errors in the page");
+  });
+  page.setDefaultTimeout(15_000);
+  await page.goto(url);
+  return page;
+}
+
+const button = (page, name) => page.getByRole("button", { name, exact: true });
+const dialog = (page) => page.getByRole("dialog");
+
+describe("without a key, on the machine of the member", () => {
+  let m;
+  before(async () => {
+    m = await members();
+  });
+  after(() => m?.stop());
+
+  test("the root leads to the console, and an empty cluster shows how to connect", async (t) => {
+    const page = await open(t, m.server);
+    assert.equal(new URL(page.url()).pathname, "/console");
+    await page.getByText("There are no queues and topics yet").waitFor();
+    await button(page, "Python").click();
+    await page.getByText("from_connection_string").waitFor();
+  });
+
+  test("a queue is created, changed, disabled and deleted", async (t) => {
+    const page = await open(t, `${m.server}/console/entities`);
+    await button(page, "Create").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("a/b");
+    await dialog(page).getByText("Settings", { exact: true }).click();
+    await dialog(page).getByLabel("Maximum delivery count").fill("3");
+    await button(dialog(page), "Create").click();
+    await page.getByRole("heading", { name: "a/b", level: 1 }).waitFor();
+    assert.equal((await m.cli("queue", "show", "a/b")).maxDeliveryCount, 3);
+
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByLabel("Lock duration").fill("1m");
+    await button(page, "Save").click();
+    await page.getByText("Saved.").waitFor();
+    assert.equal((await m.cli("queue", "show", "a/b")).lockDuration, "1m0s");
+    await page.getByLabel("Lock duration").fill("2h");
+    await button(page, "Save").click();
+    await page.getByRole("alert").filter({ hasText: "lock" }).waitFor(); // the server's words
+    await button(page, "Disable").click();
+    await until(async () => assert.equal((await m.cli("queue", "show", "a/b")).status, "Disabled"));
+
+    await button(page, "Delete").click();
+    assert.equal(await button(dialog(page), "Delete").isDisabled(), true);
+    await dialog(page).getByLabel("Type a/b to confirm").fill("a/b");
+    await button(dialog(page), "Delete").click();
+    await page.getByRole("heading", { name: "Queues and topics" }).waitFor();
+    assert.deepEqual(await m.cli("queue", "list"), []);
+  });
+
+  test("a message is sent with all its properties, and an SDK receives it", async (t) => {
+    await m.cli("queue", "create", "sent");
+    const page = await open(t, `${m.server}/console/queues/sent?tab=send`);
+    await page.getByLabel("Body").fill('{"grüße":1}');
+    for (const [label, value] of [["Message id", "m-1"], ["Correlation id", "c-1"], ["Subject (label)", "order"], ["Content type", "application/json"], ["Reply to", "answers"], ["Time to live in seconds", "600"]]) {
+      await page.getByLabel(label, { exact: true }).fill(value);
+    }
+    const property = async (i, name, type, value) => {
+      await button(page, "Add a property").click();
+      await page.getByLabel("Name", { exact: true }).nth(i).fill(name);
+      await page.getByLabel("Type", { exact: true }).nth(i).selectOption(type);
+      const field = page.getByLabel("Value", { exact: true }).nth(i);
+      await (type === "boolean" ? field.selectOption(value) : field.fill(value));
+    };
+    await property(0, "region", "text", "nörd");
+    await property(1, "amount", "number", "12.5");
+    await property(2, "rush", "boolean", "true");
+    await button(page, "Send").click();
+    await page.getByText("One message was sent.").waitFor();
+
+    const client = new ServiceBusClient(m.members[1].connectionString);
+    t.after(() => client.close());
+    const [got] = await client.createReceiver("sent").receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    assert.deepEqual(got.body, { "grüße": 1 });
+    assert.deepEqual(
+      [got.messageId, got.correlationId, got.subject, got.contentType, got.replyTo, got.timeToLive],
+      ["m-1", "c-1", "order", "application/json", "answers", 600_000],
+    );
+    assert.deepEqual({ ...got.applicationProperties }, { region: "nörd", amount: 12.5, rush: true });
+  });
+
+  test("a message is received under a lock, renewed, abandoned and completed", async (t) => {
+    await m.cli("queue", "create", "taken");
+    await m.cli("message", "send", "taken", "one");
+    const page = await open(t, `${m.server}/console/queues/taken`);
+    await button(page, "Receive a message under a lock").click();
+    await page.getByText("locked for").waitFor();
+    await page.getByLabel("Body", { exact: true }).getByText("one").waitFor();
+    await until(async () => assert.equal((await m.cli("queue", "show", "taken")).counts.locked, 1));
+    await button(page, "Renew the lock").click();
+    await page.getByText("The lock was renewed.").waitFor();
+    await button(page, "Abandon").click();
+    await page.getByText("it is ready again").waitFor();
+    await until(async () => assert.equal((await m.cli("queue", "show", "taken")).counts.locked, 0));
+    await button(page, "Receive a message under a lock").click();
+    await button(page, "Complete").click();
+    await page.getByText("The message was completed.").waitFor();
+    await until(async () => assert.equal((await m.cli("queue", "show", "taken")).counts.active, 0));
+    await button(page, "Receive a message under a lock").click();
+    await page.getByText("No message is ready.").waitFor();
+  });
+
+  test("all messages are deleted after the name was typed", async (t) => {
+    await m.cli("queue", "create", "full");
+    await m.cli("message", "send", "full", "x", "--count", "20");
+    const page = await open(t, `${m.server}/console/queues/full`);
+    await button(page, "Delete all messages").click();
+    await dialog(page).getByLabel("Type full to confirm").fill("full");
+    await button(dialog(page), "Delete").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.equal((await m.cli("queue", "show", "full")).counts.active, 0);
+  });
+
+  test("a topic gets a subscription and a rule, which select messages", async (t) => {
+    await m.cli("topic", "create", "events");
+    const page = await open(t, `${m.server}/console/topics/events`);
+    await button(page, "Create a subscription").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("large");
+    await button(dialog(page), "Create").click();
+    await page.getByRole("heading", { name: "large", level: 1 }).waitFor();
+    await page.getByRole("link", { name: "Rules" }).click();
+    await button(page, "Add a rule").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("amount");
+    await dialog(page).getByLabel("SQL filter").fill("amount >");
+    await button(dialog(page), "Add").click();
+    await dialog(page).getByRole("alert").waitFor(); // the place of the mistake, in the server's words
+    await dialog(page).getByLabel("SQL filter").fill("amount > 100");
+    await button(dialog(page), "Add").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await button(page, "Delete rule $Default").click();
+    await button(dialog(page), "Delete").click();
+    await dialog(page).waitFor({ state: "detached" });
+    const rules = await m.cli("rule", "list", "events/Subscriptions/large");
+    assert.deepEqual(rules.map((r) => [r.name, r.filter.expression]), [["amount", "amount > 100"]]);
+  });
+
+  test("a member is drained and undrained, and a leadership is transferred", async (t) => {
+    const page = await open(t, `${m.server}/console/cluster`);
+    const row = page.getByRole("row").filter({ hasText: "member-2" }).filter({ hasText: "alive" });
+    await button(row, "Drain").click();
+    await button(row, "Undrain").waitFor();
+    await until(async () => assert.equal((await m.cli("member", "list")).members.find((x) => x.name === "member-2").leads, 0));
+    await button(row, "Undrain").click();
+    await button(row, "Drain").waitFor();
+
+    const leader = async () => (await m.cli("cluster", "status")).partitions.find((p) => p.id === 1).leader;
+    const old = await leader();
+    const ids = (await m.cli("member", "list")).members.map((x) => x.id);
+    const next = ids.find((id) => id !== old);
+    await page.getByRole("region", { name: "Partitions" }).getByRole("row").nth(2).getByRole("button", { name: "Transfer" }).click();
+    await dialog(page).getByLabel("Next leader").selectOption(next);
+    await button(dialog(page), "Transfer").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await until(async () => assert.notEqual(await leader(), old));
+  });
+
+  test("a rule of access is created, regenerated and revoked, and its keys work and stop working", async (t) => {
+    await m.cli("queue", "create", "guarded");
+    const page = await open(t, `${m.server}/console/access`, { permissions: ["clipboard-read", "clipboard-write"] });
+    await button(page, "Create a rule").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("app");
+    await button(dialog(page), "Create").click();
+    await dialog(page).waitFor({ state: "detached" });
+    const row = page.getByRole("row").filter({ hasText: "app" });
+    await button(row, "Copy primary").click();
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    const client = new ServiceBusClient(copied);
+    t.after(() => client.close());
+    await client.createSender("guarded").sendMessages({ body: "x" });
+    const primary = async () => (await m.cli("key", "show", "app")).primaryKey;
+    const old = await primary();
+    await button(row, "Regenerate primary").click();
+    await button(dialog(page), "Regenerate").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.notEqual(await primary(), old);
+    await button(row, "Revoke").click();
+    await dialog(page).getByLabel("Type app to confirm").fill("app");
+    await button(dialog(page), "Revoke").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.deepEqual(await m.cli("key", "list"), []);
+  });
+
+  test("a namespace is created and chosen, and shows its own queues", async (t) => {
+    const page = await open(t, `${m.server}/console/access`);
+    await button(page, "Create a namespace").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("tenant");
+    await button(dialog(page), "Create").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await m.cli("queue", "create", "theirs", "--namespace", "tenant");
+    await page.goto(`${m.server}/console/entities`);
+    await page.getByLabel("Namespace").selectOption("tenant");
+    await page.getByRole("link", { name: "theirs" }).waitFor();
+    assert.equal(await page.getByRole("link", { name: "guarded" }).count(), 0);
+  });
+
+  test("every page passes axe, dark and light, wide and narrow", async (t) => {
+    await m.cli("queue", "create", "pictured");
+    await m.cli("message", "send", "pictured", '{"order": 7}');
+    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", connect: "/connect" };
+    for (const colorScheme of ["light", "dark"]) {
+      for (const width of [1280, 390]) {
+        const page = await open(t, `${m.server}/console`, { colorScheme, viewport: { width, height: 900 } });
+        for (const [name, path] of Object.entries(places)) {
+          await page.goto(`${m.server}/console${path}`);
+          await page.getByRole("heading", { level: 1 }).waitFor();
+          await page.getByText("Loading…").first().waitFor({ state: "detached" });
+          if (pictures) {
+            mkdirSync(pictures, { recursive: true });
+            await page.screenshot({ path: join(pictures, `${name}-${colorScheme}-${width}.png`), fullPage: true });
+          }
+          await page.evaluate(axe);
+          const { violations } = await page.evaluate(() => globalThis.axe.run());
+          assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), [], `${name}, ${colorScheme}, ${width}`);
+          const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+          assert.equal(wider > 0, false, `${name} at ${width} is ${wider} pixels too wide`);
+        }
+        await page.context().close();
+      }
+    }
+  });
+});
+
+describe("with keys", () => {
+  let m;
+  let watcher;
+  before(async () => {
+    m = await members("--require-key");
+    process.env.PEEKLOCK_KEY = "SAS_KEY_VALUE";
+    await m.cli("queue", "create", "orders");
+    watcher = await m.cli("key", "create", "watcher", "--rights", "listen");
+  });
+  after(async () => {
+    delete process.env.PEEKLOCK_KEY;
+    await m?.stop();
+  });
+
+  const signIn = async (page, name, key) => {
+    await page.getByLabel("Name of the rule").fill(name);
+    await page.getByLabel("Key", { exact: true }).fill(key);
+    await button(page, "Sign in").click();
+  };
+
+  test("a wrong key is refused, the right one signs in, and nothing of it is stored", async (t) => {
+    const page = await open(t, `${m.server}/console`);
+    await signIn(page, "RootManageSharedAccessKey", "wrong");
+    await page.getByRole("alert").waitFor();
+    await signIn(page, "RootManageSharedAccessKey", "SAS_KEY_VALUE");
+    await page.getByRole("link", { name: "Cluster" }).waitFor();
+    assert.deepEqual(await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]), [0, 0, ""]);
+    await button(page, "Sign out").click();
+    await page.getByLabel("Name of the rule").waitFor();
+  });
+
+  test("a key that may only listen sees no page of administration", async (t) => {
+    const page = await open(t, `${m.server}/console`);
+    await signIn(page, "watcher", watcher.primaryKey);
+    await page.getByRole("link", { name: "Connect" }).waitFor();
+    for (const name of ["Cluster", "Access", "Queues and topics"]) {
+      assert.equal(await page.getByRole("link", { name, exact: true }).count(), 0, name);
+    }
+  });
+});
