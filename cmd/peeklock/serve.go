@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"

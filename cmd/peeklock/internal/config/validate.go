@@ -7,7 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/partition"
