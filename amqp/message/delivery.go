@@ -2,35 +2,12 @@ package message
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
-)
-
-// Annotations that Service Bus defines (docs/service-bus-protocol.md#message-annotations, #lock-tokens).
-const (
-	sequenceNumberKey        = "x-opt-sequence-number"
-	enqueuedTimeKey          = "x-opt-enqueued-time"
-	lockedUntilKey           = "x-opt-locked-until"
-	enqueueSequenceNumberKey = "x-opt-enqueue-sequence-number"
-	deadLetterSourceKey      = "x-opt-deadletter-source"
-	messageStateKey          = "x-opt-message-state"
-	partitionIDKey           = "x-opt-partition-id"
-	lockTokenKey             = "x-opt-lock-token" //nolint:gosec // the name of an annotation
-	ScheduledEnqueueTimeKey  = "x-opt-scheduled-enqueue-time"
-	partitionKeyKey          = "x-opt-partition-key"
-	viaPartitionKeyKey       = "x-opt-via-partition-key"
-)
-
-// Application properties that dead-lettering sets. Clients use the same keys for reason and description in the
-// info map of rejected (docs/service-bus-protocol.md#settlement-requests).
-const (
-	deadLetterReasonKey      = "DeadLetterReason"
-	deadLetterDescriptionKey = "DeadLetterErrorDescription"
 )
 
 // Values of x-opt-message-state.
@@ -46,86 +23,11 @@ type DeliveryOptions struct {
 	Peeked    bool           // the message is only peeked: its state is written whatever it is, and the end of a lock
 }
 
-// errPayload reports that stored bytes are not a payload of a known version.
-var errPayload = errors.New("payload is damaged or of an unknown version")
-
-// payloadView is a parsed payload. The slices are parts of it.
-type payloadView struct {
-	flags       byte
-	priority    byte
-	ttl         uint32
-	annotations []byte // encoded pairs
-	pairs       int
-	delivery    []byte // encoded pairs of delivery annotations
-	deliveries  int    // number of pairs in delivery
-	properties  []byte // section
-	application []byte // section
-	bare        []byte // properties, application-properties and all that follows
-	body        []byte // the sections that follow application-properties
-}
-
 // ApplicationProperties returns the application-properties section of a stored payload, as a part of it; empty
 // if there is none.
 func ApplicationProperties(payload []byte) (section []byte, err error) {
 	v, err := openPayload(payload)
 	return v.application, err
-}
-
-func openPayload(b []byte) (payloadView, error) {
-	if len(b) < 2 || b[0] != payloadVersion {
-		return payloadView{}, errPayload
-	}
-	v := payloadView{flags: b[1]}
-	b = b[2:]
-	if v.flags&payloadHasPriority != 0 {
-		if len(b) == 0 {
-			return payloadView{}, errPayload
-		}
-		v.priority, b = b[0], b[1:]
-	}
-	ok := true
-	if v.flags&payloadHasTTL != 0 {
-		var ttl uint64
-		ttl, b, ok = takeUvarint(b, 1<<32-1)
-		v.ttl = uint32(ttl)
-	}
-	var ok1 bool
-	if v.annotations, v.pairs, b, ok1 = takePairs(b); !ok || !ok1 {
-		return payloadView{}, errPayload
-	}
-	if v.flags&payloadHasDeliveryAnnotations != 0 {
-		if v.delivery, v.deliveries, b, ok = takePairs(b); !ok {
-			return payloadView{}, errPayload
-		}
-	}
-	properties, b, ok1 := takeUvarint(b, uint64(len(b)))
-	application, b, ok2 := takeUvarint(b, uint64(len(b)))
-	if !ok1 || !ok2 || properties+application > uint64(len(b)) {
-		return payloadView{}, errPayload
-	}
-	v.bare = b
-	v.properties, b = b[:properties], b[properties:]
-	v.application, v.body = b[:application], b[application:]
-	return v, nil
-}
-
-// takePairs splits encoded pairs, with their length and number before them, off b.
-func takePairs(b []byte) (encoded []byte, pairs int, rest []byte, ok bool) {
-	size, b, ok1 := takeUvarint(b, uint64(len(b)))
-	count, b, ok2 := takeUvarint(b, uint64(len(b)))
-	if !ok1 || !ok2 || size > uint64(len(b)) {
-		return nil, 0, nil, false
-	}
-	return b[:size], int(count), b[size:], true
-}
-
-// takeUvarint splits a number of at most limit off b.
-func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n > limit {
-		return 0, nil, false
-	}
-	return n, b[size:], true
 }
 
 // AppendDelivery appends the encoded message that a receiver gets for d. place is the entity from which it was
@@ -209,34 +111,6 @@ func (v *payloadView) appendDelivery(dst []byte, o *DeliveryOptions) []byte {
 		dst = wire.AppendSymbol(dst, lockTokenKey)
 		return wire.AppendUUID(dst, UUIDFromToken(*o.LockToken)), v.deliveries + 1
 	})
-}
-
-// lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
-func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
-
-// times returns the fields creation-time and absolute-expiry-time of the properties, nil if absent, and the number of
-// bytes behind the latter.
-func (v *payloadView) times() (created, expires []byte, behind int) {
-	if len(v.properties) == 0 {
-		return nil, nil, 0
-	}
-	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
-	if err != nil {
-		return nil, nil, 0 // cannot happen: they were checked when the message was sent
-	}
-	for i := 0; ; i++ {
-		field, ok := fields.Next()
-		behind += len(field)
-		switch {
-		case !ok:
-			return created, expires, behind
-		case wire.IsNull(field):
-		case i == creationField:
-			created = field
-		case i == expiryField:
-			expires, behind = field, 0
-		}
-	}
 }
 
 // setDefaultTimes writes both times to the properties of a message that lives by the default of its queue, because the
@@ -349,12 +223,6 @@ func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber 
 		return changed.enqueued
 	}
 	return d.Topic
-}
-
-// isReasonKey reports whether an application property is one of the two of a dead letter, which clients read as
-// strings: the Go client panics on others.
-func isReasonKey(name []byte) bool {
-	return string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey
 }
 
 // textReasons encodes the map of application properties again with dead-letter properties as text, and without those

@@ -12,6 +12,29 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// parsedMessage is a message divided into its sections. The slices are parts of the input.
+type parsedMessage struct {
+	flags       byte
+	priority    byte
+	ttl         uint32 // milliseconds
+	annotations []byte // encoded map, nil when absent
+	delivery    []byte // encoded map of delivery annotations, nil when absent
+	properties  []byte // encoded list, nil when absent or empty
+	application []byte // encoded map, nil when absent
+	body        []byte // from the first body section on; sections of other kinds may be among them
+	footer      []byte // encoded map with keys of the type symbol or ulong, nil when absent
+	id          string
+	session     string // group-id
+	hasSession  bool
+	// partitionKey is set when the annotations are written.
+	partitionKey   string
+	created        int64       // creation-time, ms, if bit 1 of timed is set
+	expires        int64       // absolute-expiry-time, ms, if bit 0 of timed is set
+	timed          byte        // which of the two times are present
+	enqueueAt      fsm.Instant // 0: at once
+	rewriteReasons bool        // a dead-letter property in application is not a string
+}
+
 // scanProperties checks the type of every field (part 3, 3.2.4). A client that receives a wrong type drops the
 // connection, and does so repeatedly, because the message remains in the queue.
 func (p *parsedMessage) scanProperties(value []byte) error {

@@ -2,77 +2,19 @@ package message
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The payload is the part of a message that the state machines store. They do not interpret
-// it; its layout makes delivering the message little more than a copy.
-//
-//	┌─────────┬───────┬──────────┬─────────┬─────────────────────────────────────────┐
-//	│ version │ flags │ priority │ ttl     │ annotations kept, and then, if flagged, │
-//	│ 1 byte  │1 byte │ 1 byte if│ uvarint │ delivery annotations kept, each as:     │
-//	│ = 1     │       │ flagged  │ ms, if  │ uvarint bytes, uvarint pairs, then the  │
-//	│         │       │          │ flagged │ pairs: encoded key, encoded value, ...  │
-//	├─────────┴───┬───┴──────────┼─────────┴──┬────────────────────────┬─────────────┤
-//	│ bytes of    │ bytes of     │ properties │ application-properties │ body        │
-//	│ properties  │ application- │ section    │ section                │ sections,   │
-//	│ section     │ properties   │            │                        │ footer: to  │
-//	│ uvarint     │ uvarint      │ as encoded by the client, behind    │ the end     │
-//	│             │              │ descriptors in small ulong form     │             │
-//	└─────────────┴──────────────┴─────────────────────────────────────┴─────────────┘
-//
-// A section that the client did not send has no bytes. The order of the sections is the
-// order on the wire, so a delivery consists of a new header and new annotations, followed by a
-// copy of everything from the properties on. Only for a message that a settlement changed
-// (Delivery.Patches) are the application-properties written again.
-const payloadVersion = 0x81
-
-// Flags of a payload. All bits are in use.
-const (
-	payloadDurable                = 1 << 0
-	payloadHasPriority            = 1 << 1
-	payloadHasTTL                 = 1 << 2
-	payloadFirstAcquirer          = 1 << 3
-	payloadHasDeliveryAnnotations = 1 << 4
-	payloadNotDurable             = 1 << 5 // the client sent durable=false
-	payloadNotFirstAcquirer       = 1 << 6 // the client sent first-acquirer=false
-	payloadScheduled              = 1 << 7 // the client set a scheduled enqueue time
-)
-
 // Limits of a message in addition to the size that its queue allows. They are the limits of the cloud
 // (docs/service-bus-protocol.md#message-sizes, #batches).
 const (
-	BytesMax           = 16 << 20 // largest message accepted, whatever its queue allows
-	NameCharactersMax  = 128      // message-id, group-id and partition keys
-	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
-	propertyBytesMax   = 32 << 10 // one property with its key
-	BatchMessagesMax   = 4500     // messages of one batch
+	BatchMessagesMax = 4500 // messages of one batch
 	// payloadOverheadBytes is the maximum by which a payload exceeds the message: version, flags, priority,
 	// and seven numbers of at most five bytes.
 	payloadOverheadBytes = 3 + 7*5
 )
-
-// Error is the reason why a message or its properties are refused. Its text is a clause without advice that
-// can be shown to the client.
-type Error struct {
-	Condition wire.Symbol
-	Text      string
-}
-
-func (e *Error) Error() string { return string(e.Condition) + ": " + e.Text }
-
-// NewError returns a new *Error.
-func NewError(condition wire.Symbol, format string, args ...any) error {
-	return &Error{condition, fmt.Sprintf(format, args...)}
-}
-
-// sectionError reports that the bytes of a section are not AMQP.
-func sectionError(what fmt.Stringer, err error) error {
-	return NewError(wire.ConditionDecodeError, "%s: %s", what, err)
-}
 
 // Parse converts one complete encoded message (AMQP 1.0 part 3, 3.2) to its stored form. It checks all
 // sections to the last byte, so that no receiver gets bytes that it cannot decode. Errors are *Error. Parse does not keep b.
@@ -151,29 +93,6 @@ func ParseBatch(b []byte) ([]fsm.Message, error) {
 		messages = append(messages, m)
 	}
 	return messages, nil
-}
-
-// parsedMessage is a message divided into its sections. The slices are parts of the input.
-type parsedMessage struct {
-	flags       byte
-	priority    byte
-	ttl         uint32 // milliseconds
-	annotations []byte // encoded map, nil when absent
-	delivery    []byte // encoded map of delivery annotations, nil when absent
-	properties  []byte // encoded list, nil when absent or empty
-	application []byte // encoded map, nil when absent
-	body        []byte // from the first body section on; sections of other kinds may be among them
-	footer      []byte // encoded map with keys of the type symbol or ulong, nil when absent
-	id          string
-	session     string // group-id
-	hasSession  bool
-	// partitionKey is set when the annotations are written.
-	partitionKey   string
-	created        int64       // creation-time, ms, if bit 1 of timed is set
-	expires        int64       // absolute-expiry-time, ms, if bit 0 of timed is set
-	timed          byte        // which of the two times are present
-	enqueueAt      fsm.Instant // 0: at once
-	rewriteReasons bool        // a dead-letter property in application is not a string
 }
 
 // seenSections holds the kinds of the sections of a message that were read, as bits.
@@ -350,24 +269,4 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		}
 	}
 	return appendSection(dst, wire.SectionFooter, p.footer), nil
-}
-
-// sectionDescriptorBytes is the size of a descriptor in smallulong form.
-const sectionDescriptorBytes = 3
-
-// sectionLen returns the length of the section with this value, 0 if there is no value.
-func sectionLen(value []byte) uint64 {
-	if value == nil {
-		return 0
-	}
-	return uint64(sectionDescriptorBytes + len(value))
-}
-
-// appendSection appends a section whose value is encoded, or nothing for nil. The descriptor is written as a
-// smallulong, because the Python SDK reads no other form.
-func appendSection(dst []byte, kind wire.SectionKind, value []byte) []byte {
-	if value == nil {
-		return dst
-	}
-	return append(wire.AppendSectionDescriptor(dst, kind), value...)
 }
