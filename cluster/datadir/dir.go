@@ -55,6 +55,11 @@ var ErrOtherLog = errors.New("the data folder was created with another log store
 // part in nothing. Its folder can be emptied to start over as a new member.
 var ErrRemoved = errors.New("this member was removed from its cluster for good: empty its data folder to start over as a new one")
 
+// ErrCopied says that another process has, or had, the identity of this folder.
+var ErrCopied = errors.New("another process has used the identity of this member: the data folder is a copy, or was replaced by an older one. " +
+	"Replace the member by a new one with an empty folder; only after a restore of the volumes of all members, or if no other process with this identity ever ran, " +
+	"start it once with --accept-rollback")
+
 // Identity is member.json: what a member keeps about itself outside of raft.
 type Identity struct {
 	Format int          `json:"format"`

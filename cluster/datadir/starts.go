@@ -22,11 +22,6 @@ const (
 	seenVersion = 1
 )
 
-// ErrCopied says that another process has, or had, the identity of this folder.
-var ErrCopied = errors.New("another process has used the identity of this member: the data folder is a copy, or was replaced by an older one. " +
-	"Replace the member by a new one with an empty folder; only after a restore of the volumes of all members, or if no other process with this identity ever ran, " +
-	"start it once with --accept-rollback")
-
 // BeginStart gives the process that has opened the folder a start of its own, before any other member learns of it. On a full disk it
 // returns the start before, with which a copy of the folder is not found.
 func (d *Dir) BeginStart() (starts.Start, error) {

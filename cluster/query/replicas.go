@@ -11,26 +11,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// StatusOfReplica asks a member for the status of its replica of a partition.
-var StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
-
-// StatusQuery asks for the status of the replica of a partition.
-type StatusQuery struct {
-	Partition fsm.PartitionID `json:"Partition"`
-}
-
 // Replicas are the replicas of this member, from which it answers queries.
 type Replicas struct {
 	// Local returns the replica of a partition, or nil when none is open.
 	Local func(fsm.PartitionID) rpc.Group
 	// Name returns the raft name of the open replica of a partition; nil in tests.
 	Name func(fsm.PartitionID) string
-}
-
-// Register registers the handlers of StatusOfReplica and CatalogIndex.
-func (d Replicas) Register(h rpc.Handlers) {
-	CatalogIndex.Handle(h, func(ctx context.Context, _ struct{}) (uint64, error) { return d.catalogIndex(ctx) })
-	StatusOfReplica.Handle(h, func(_ context.Context, q StatusQuery) (raftgroup.Status, error) { return d.Status(q.Partition) })
 }
 
 // ViewCatalog calls a function with this member's replica of the catalog, if it is open. It does not block.
@@ -99,4 +85,12 @@ func (d Replicas) Read(ctx context.Context, id fsm.PartitionID, look func(partit
 		return fmt.Errorf("the cluster is starting: %w", fsm.ServerBusy)
 	}
 	return err
+}
+
+// CatalogApplied returns the index that this member's replica of the catalog has applied, 0 when none is open.
+func (d Replicas) CatalogApplied() uint64 {
+	if group := d.Local(fsm.CatalogPartition); group != nil {
+		return group.Status().Applied
+	}
+	return 0
 }
