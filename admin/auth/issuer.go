@@ -75,16 +75,6 @@ func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	return &Issuer{c, &keySet{url: c.URL, client: c.Client, now: time.Now, keys: &signingKeys{}}}, nil
 }
 
-// unknownKeyError: no key fits the signature of a token. The client gets this error unless the
-// provider has newer keys.
-type unknownKeyError struct {
-	generation uint64 // of the keys that were tried
-	keyIDKnown bool   // one of them has the id that the token names
-}
-
-func (*unknownKeyError) Error() string { return errToken.Error() }
-func (*unknownKeyError) Unwrap() error { return errToken }
-
 // errToken has no details: errors of the library may quote the token.
 var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
 
@@ -108,48 +98,6 @@ func (i *Issuer) verify(ctx context.Context, token string) (*oidc.IDToken, error
 		return nil, errToken
 	}
 	return checked, nil
-}
-
-// verifyJWT checks a token of the issuer and what its roles allow.
-func (k *Keyring) verifyJWT(ctx context.Context, from Client, token string) (Grant, error) {
-	if k.issuer == nil {
-		return Grant{}, fmt.Errorf("%w: tokens of kind jwt are not accepted here: no identity provider is configured, use a shared access key", fsm.Unauthorized)
-	}
-	if len(token) > jwtBytesMax {
-		return Grant{}, fmt.Errorf("%w: the token is longer than %d bytes", fsm.InvalidArgument, jwtBytesMax)
-	}
-	checked, err := k.issuer.verify(ctx, token)
-	if err != nil {
-		return Grant{}, err
-	}
-	var claims map[string]any
-	if err := checked.Claims(&claims); err != nil {
-		return Grant{}, fmt.Errorf("%w: InvalidToken: the claims of the token cannot be read", fsm.Unauthorized)
-	}
-	if !k.permitsNamespace(claims[namespacesClaim], from.Namespace) {
-		return Grant{}, fmt.Errorf("%w: the token is for other namespaces: one for this has its name in the claim %s", fsm.Unauthorized, namespacesClaim)
-	}
-	grant := Grant{Namespace: from.Namespace, Expires: checked.Expiry, Name: checked.Subject}
-	roles, _ := claimWords(claims[k.issuer.config.RolesClaim])
-	grant.addRoles(roles)
-	grant.addOperator(roles)
-	for _, claim := range []string{"scp", "scope"} {
-		scopes, _ := claimWords(claims[claim])
-		grant.addRoles(scopes)
-	}
-	if grant.Rights == 0 {
-		return Grant{}, fmt.Errorf("%w: the token has no role for this: one of %q, %q, %q is needed", fsm.Unauthorized, roleSender, roleReceiver, roleOwner)
-	}
-	return grant, nil
-}
-
-// permitsNamespace reports whether a token with this claim is for the namespace.
-func (k *Keyring) permitsNamespace(claim any, namespace fsm.NamespaceID) bool {
-	names, limited := claimWords(claim)
-	if !limited {
-		return namespace == fsm.DefaultNamespace || k.issuer.config.AllNamespaces
-	}
-	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, k.namespaceName(namespace)) })
 }
 
 // addRoles adds the rights of roles.

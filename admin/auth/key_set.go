@@ -222,3 +222,14 @@ func (v *signatureVerifier) VerifySignature(_ context.Context, token string) ([]
 	v.noKeyFits = true
 	return nil, errors.New("no key of the identity provider fits the signature")
 }
+
+// unknownKeyError: no key fits the signature of a token. The client gets this error unless the
+// provider has newer keys.
+type unknownKeyError struct {
+	generation uint64 // of the keys that were tried
+	keyIDKnown bool   // one of them has the id that the token names
+}
+
+func (*unknownKeyError) Error() string { return errToken.Error() }
+
+func (*unknownKeyError) Unwrap() error { return errToken }

@@ -21,26 +21,6 @@ const (
 	timeSpanText = "P10675199DT2H48M5.4775807S"
 )
 
-// ParseDuration parses a length of time in the form of Go ("1m30s") or of ISO 8601 ("PT1M30S", "P1D"), which the
-// official administration API uses. Negative lengths are refused. "forever" is Forever.
-func ParseDuration(text string) (time.Duration, error) {
-	if len(text) > durationBytesMax {
-		return 0, fmt.Errorf("a duration is at most %d characters long", durationBytesMax)
-	}
-	if text == foreverText {
-		return Forever, nil
-	}
-	if strings.HasPrefix(text, "P") {
-		d, err := ParseISODuration(text)
-		return time.Duration(d), err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a duration: write it like 30s or PT30S", text)
-	}
-	return d, nil
-}
-
 // Lengths of the units. A year and a month have those that .NET gives them.
 const (
 	isoDay   = 24 * time.Hour

@@ -2,35 +2,10 @@ package entity
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-)
-
-// Limits and defaults of settings. The state machine checks again; the texts of errors are here.
-const (
-	LockDurationMin      = time.Second     // the service's API takes it, though its portal says 5 s
-	LockDurationMax      = 5 * time.Minute // unless the namespace sets another maximum
-	lockDurationDefault  = 30 * time.Second
-	deliveryCountMax     = math.MaxInt32 // failed deliveries are counted up to 65,535
-	deliveryCountDefault = 10
-	MessageBytesMin      = 1024
-	messageBytesMax      = 1024 * 1024 // unless the namespace sets another maximum
-	messageBytesDefault  = 256 * 1024
-	timeToLiveMin        = time.Millisecond
-	deadLetterLifeMin    = time.Second
-	DuplicateWindowMin   = 20 * time.Second
-	duplicateWindowMax   = 7 * 24 * time.Hour
-	autoDeleteMin        = 5 * time.Minute
-	megabytesMax         = 80 * 1024
-	UserMetadataBytesMax = 1024
-	retryDelayLongest    = 7 * 24 * time.Hour
-	retryDelayMaxDefault = 10 * time.Minute // where RetryDelay is given and RetryDelayMax is not
-
-	TierMessageBytesMax = 100 * 1024 * 1024 // the most that a namespace may allow, as in the largest tier
-	TierLockDurationMax = 24 * time.Hour    // the same
 )
 
 // How an operator raises a maximum that the namespace sets.
