@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
-
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // The buckets of a raft-boltdb file.

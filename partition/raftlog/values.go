@@ -9,13 +9,11 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
-	"github.com/peeklock/peeklock/partition/disk"
-
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // valueStore is a raft-boltdb file whose values are also in memory and, after startCopy, in a copy. Nothing of that copy is synced: a
