@@ -12,6 +12,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
+const binaryVariable = "PEEKLOCK_TEST_BINARY" // binary for a test in a network: it need not build one
+
 // binaryOnce builds the binary on first use and returns its path.
 var binaryOnce = sync.OnceValues(build) //nolint:gochecknoglobals // one binary for all tests of a process
 

@@ -10,21 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 )
-
-// The key that every cluster of the harness is started with, under the names that users
-// of the official emulator know.
-const (
-	KeyName = "RootManageSharedAccessKey"
-	Key     = "SAS_KEY_VALUE"
-	// Two more keys with the same secret: one may send only, the other receive only.
-	SendKeyName   = "Sender"
-	ListenKeyName = "Listener"
-)
-
-// convergeWithin bounds waiting for elections and for automatic changes of the cluster.
-const convergeWithin = 120 * time.Second
 
 // Options describe the cluster to start. The zero value is three members.
 type Options struct {

@@ -18,7 +18,6 @@ import (
 
 const (
 	networkVariable  = "PEEKLOCK_TEST_NETWORK"  // set in a test process inside a network
-	binaryVariable   = "PEEKLOCK_TEST_BINARY"   // binary for such a test: it need not build one
 	requiredVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test that cannot make a network fails instead of being skipped
 
 	namespacePrefix = "pklt-"       // of all network namespaces: pklt-<process of the test>-<name>

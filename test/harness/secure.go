@@ -14,6 +14,16 @@ import (
 	"time"
 )
 
+// The key that every cluster of the harness is started with, under the names that users
+// of the official emulator know.
+const (
+	KeyName = "RootManageSharedAccessKey"
+	Key     = "SAS_KEY_VALUE"
+	// Two more keys with the same secret: one may send only, the other receive only.
+	SendKeyName   = "Sender"
+	ListenKeyName = "Listener"
+)
+
 // PeerArgs are the flags of members that encrypt their connections and gossip with each other, with files made for the test.
 func PeerArgs(t testing.TB) []string {
 	t.Helper()

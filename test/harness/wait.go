@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// convergeWithin bounds waiting for elections and for automatic changes of the cluster.
+const convergeWithin = 120 * time.Second
+
 const (
 	pollInterval = 50 * time.Millisecond
 	// Ports are below the range that systems use for outgoing connections, so

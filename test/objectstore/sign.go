@@ -12,6 +12,14 @@ import (
 	"strings"
 )
 
+// The region, the key and the bucket of every store.
+const (
+	KeyID  = "AKIATEST"
+	Secret = "not/a+secret"
+	Bucket = "copies"
+	Region = "us-east-1"
+)
+
 const algorithm = "AWS4-HMAC-SHA256"
 
 // signatureError returns the error code of the protocol for a wrong signature (version 4) of a

@@ -19,14 +19,6 @@ import (
 	"time"
 )
 
-// The region, the key and the bucket of every store.
-const (
-	KeyID  = "AKIATEST"
-	Secret = "not/a+secret"
-	Bucket = "copies"
-	Region = "us-east-1"
-)
-
 // Store is an object store, an http.Handler. It is safe for concurrent use.
 type Store struct {
 	URL string // http://127.0.0.1:port, set by Start

@@ -225,7 +225,7 @@ func partitionFaults() []Fault {
 		// Makes a crash undo the newest transactions of a log, as if it had not synced them. It is planted in the store of the
 		// simulation.
 		{Name: "skip-log-sync", Package: "partition", Test: "TestPowerLossKeepsWhatWasConfirmed", Patches: []overlay.Patch{
-			{"test/sim/simfs/log.go", "type logData struct {", "type logData struct { undo []func() // to before each of the newest transactions"},
+			{"test/sim/simfs/node.go", "type logData struct {", "type logData struct { undo []func() // to before each of the newest transactions"},
 			{
 				"test/sim/simfs/log.go",
 				"t.run()",
@@ -238,7 +238,7 @@ func partitionFaults() []Fault {
 	}`,
 			},
 			{
-				"test/sim/simfs/node.go",
+				"test/sim/simfs/disk.go",
 				"if n.log == nil {",
 				`if FAULT && n.log != nil && len(n.log.undo) > 0 {
 			n.log.undo[0]()

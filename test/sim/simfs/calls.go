@@ -30,43 +30,27 @@ const (
 	CallLogGet    = "log get"
 )
 
+// Op is a kind of operation that can be made to fail.
+type Op string
+
+// The kinds of operations.
+const (
+	Open       Op = "open"  // of a file, also to create it
+	Read       Op = "read"  // of a file
+	Write      Op = "write" // to a file
+	Sync       Op = "sync"  // of a file
+	SyncFolder Op = "sync folder"
+	Rename     Op = "rename"
+	Remove     Op = "remove" // of a file or a folder
+	Log        Op = "log"    // a transaction of a log
+)
+
 // Failure is what happens to a call. The zero value: nothing.
 type Failure struct {
 	Hang  time.Duration // passes before the call
 	Err   error         // returned by the call, which changes nothing; nil: it proceeds
 	Short bool          // a write that fails has written the first half
 }
-
-// Intercept sets the function that decides what happens to each call of the running process; nil means nothing. The
-// function is called without the lock of the disk, on the goroutine of the call. A call may hang with a mutex of the
-// product held, so Failure.Hang needs the runtime of command repeat.
-func (d *Disk) Intercept(decide func(call, path string) Failure) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.decide = decide
-}
-
-// intercept returns what happens to a call, after it has hung. Called without the lock of the disk.
-func (f *FS) intercept(call, path string) Failure {
-	d := f.disk
-	d.mu.Lock()
-	decide := d.decide
-	if f.mount != d.mount {
-		decide = nil // the call fails because its process has ended
-	}
-	d.mu.Unlock()
-	if decide == nil {
-		return Failure{}
-	}
-	failure := decide(call, path)
-	if failure.Hang > 0 {
-		<-time.After(failure.Hang)
-	}
-	return failure
-}
-
-// failure is intercept for a call that fails as a whole.
-func (f *FS) failure(call, path string) error { return f.intercept(call, path).Err }
 
 // PathError is an error of a call as package os returns it. The log reports what fails to be written as the write of its file.
 func PathError(call, path string, err syscall.Errno) error {

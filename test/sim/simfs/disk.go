@@ -10,24 +10,8 @@ import (
 	"time"
 )
 
-// Op is a kind of operation that can be made to fail.
-type Op string
-
-// The kinds of operations.
 const (
-	Open       Op = "open"  // of a file, also to create it
-	Read       Op = "read"  // of a file
-	Write      Op = "write" // to a file
-	Sync       Op = "sync"  // of a file
-	SyncFolder Op = "sync folder"
-	Rename     Op = "rename"
-	Remove     Op = "remove" // of a file or a folder
-	Log        Op = "log"    // a transaction of a log
-)
-
-const (
-	sectorBytes = 512
-	spaceBytes  = 1 << 40 // free on a disk that is not full
+	spaceBytes = 1 << 40 // free on a disk that is not full
 )
 
 // Disk is the disk of one host. All methods may be called concurrently.
@@ -47,6 +31,12 @@ type Disk struct {
 	crashIn  int                             // operations until the power fails; 0: it does not
 	inFlight []*transaction                  // of logs, that have not returned
 	read     int64                           // bytes
+}
+
+// FS is the file system of one process. It implements disk.FS.
+type FS struct {
+	disk  *Disk
+	mount uint64
 }
 
 // New returns an empty disk. Only the disk uses random, under a lock of its own.
@@ -90,52 +80,6 @@ func (d *Disk) Crash() {
 	defer d.mu.Unlock()
 	d.end()
 	d.crash(d.root)
-}
-
-// CrashAfter makes the power fail, as Crash does, after the next n operations that are not reads; -1 takes that back.
-func (d *Disk) CrashAfter(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.crashIn = n + 1
-}
-
-// SetFull makes every write fail that needs space, or ends that.
-func (d *Disk) SetFull(full bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.full = full
-}
-
-// SetDelay sets how long a sync of a file or a transaction of the log takes: the delay on average, at most
-// twice as long.
-func (d *Disk) SetDelay(delay time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.delay = delay
-}
-
-// SetHung makes every sync of a file and every transaction of the log wait until that is ended.
-func (d *Disk) SetHung(hung bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case hung && d.hung == nil:
-		d.hung = make(chan struct{})
-	case !hung && d.hung != nil:
-		close(d.hung)
-		d.hung = nil
-	}
-}
-
-// FailNext makes the next operation of a kind fail with the error; nil takes that back. A transaction of the
-// log that fails with a full disk's *fs.PathError of a write can be tried again, after any other error the log
-// accepts no more. It reports whether an operation of the kind was about to fail before.
-func (d *Disk) FailNext(op Op, err error) (wasSet bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	wasSet = d.failing[op] != nil
-	d.failing[op] = err
-	return wasSet
 }
 
 // SetUnreadable makes every read of the files that match fail with EIO, as bad sectors do; nil ends that. The content does
@@ -214,38 +158,6 @@ func (d *Disk) IsLog(path string) bool {
 	return n != nil && n.log != nil
 }
 
-// flipTries is how often FlipBit draws a place until it holds something.
-const flipTries = 10_000
-
-// FlipBit changes one bit of a file, of an entry or a value if it is the file of a log. It reports whether there
-// was one.
-func (d *Disk) FlipBit(path string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := d.root.find(filepath.Clean(path))
-	switch {
-	case n == nil || n.isFolder():
-		return false
-	case n.log != nil:
-		return n.log.flipBit(d.rand)
-	case n.data.size == 0:
-		return false
-	}
-	bit := d.rand.IntN(8 * n.data.size)
-	for range flipTries { // a file that was made for what comes later is mostly zeros
-		if n.data.byteAt(bit/8) != 0 {
-			break
-		}
-		bit = d.rand.IntN(8 * n.data.size)
-	}
-	flipped := []byte{n.data.byteAt(bit/8) ^ 1<<(bit%8)}
-	n.data.writeAt(flipped, bit/8)
-	if bit/8 < n.synced.size {
-		n.synced.writeAt(flipped, bit/8)
-	}
-	return true
-}
-
 // check returns the error of an operation of a process. Called with mu held.
 func (d *Disk) check(mount uint64, op Op, path string) error {
 	if mount == d.mount && d.crashIn > 0 && op != Read {
@@ -284,5 +196,23 @@ func (d *Disk) wait(path string) {
 	}
 	if hung != nil {
 		<-hung
+	}
+}
+
+// crash leaves what is on disk, and some of what was on its way.
+func (d *Disk) crash(n *node) {
+	if !n.isFolder() {
+		if n.log == nil {
+			n.crashData(d.rand)
+		}
+		return
+	}
+	n.syncNames(someOf(d.rand, len(n.unsynced)))
+	clear(n.names)
+	for name, child := range n.onDisk {
+		n.names[name] = child
+	}
+	for _, name := range sortedNames(n.names) { // in order, so that a seed means the same crash
+		d.crash(n.names[name])
 	}
 }

@@ -4,25 +4,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// FS is the file system of one process. It implements disk.FS.
-type FS struct {
-	disk  *Disk
-	mount uint64
-}
-
 var _ disk.FS = (*FS)(nil)
-
-func sortedNames(names map[string]*node) []string { return slices.Sorted(maps.Keys(names)) }
 
 func notFound(op Op, path string) error {
 	return &fs.PathError{Op: string(op), Path: path, Err: fs.ErrNotExist}

@@ -3,7 +3,6 @@ package simfs
 import (
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,12 +11,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
-
-// logData is the content of a log.
-type logData struct {
-	entries map[uint64]*raft.Log
-	values  map[string][]byte
-}
 
 // OpenLog opens the store of a log. It is a raftlog.OpenStore. Removing its file removes the store.
 func (f *FS) OpenLog(path string) (raftlog.Store, map[fsm.PartitionID]raftlog.IndexRange, error) {
@@ -108,12 +101,6 @@ func (s *logStore) Get(key []byte) ([]byte, error) {
 
 func (s *logStore) Close() error { return nil }
 
-// transaction is a transaction of a log that has not returned.
-type transaction struct {
-	log *logData
-	run func()
-}
-
 // transact runs a transaction. A crash before it returns keeps all or nothing of it.
 func (s *logStore) transact(call string, run func()) error {
 	if err := s.fs.failure(call, s.path); err != nil {
@@ -141,19 +128,4 @@ func (s *logStore) transact(call string, run func()) error {
 	d.inFlight = slices.Delete(d.inFlight, at, at+1)
 	t.run()
 	return nil
-}
-
-// flipBit changes a bit of an entry.
-func (l *logData) flipBit(random *rand.Rand) bool {
-	held := slices.DeleteFunc(slices.Sorted(maps.Keys(l.entries)), func(index uint64) bool { return len(l.entries[index].Data) == 0 })
-	if len(held) == 0 {
-		return false
-	}
-	index := held[random.IntN(len(held))]
-	e := *l.entries[index]
-	e.Data = slices.Clone(e.Data)
-	bit := random.IntN(8 * len(e.Data))
-	e.Data[bit/8] ^= 1 << (bit % 8)
-	l.entries[index] = &e
-	return true
 }

@@ -4,9 +4,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
+
+const sectorBytes = 512
 
 // node is a file or a folder. The lock of the disk guards it.
 type node struct {
@@ -28,6 +33,18 @@ type nameChange map[string]*node
 
 // write is a change of bytes, or of the size alone.
 type write struct{ from, to int }
+
+// logData is the content of a log.
+type logData struct {
+	entries map[uint64]*raft.Log
+	values  map[string][]byte
+}
+
+// transaction is a transaction of a log that has not returned.
+type transaction struct {
+	log *logData
+	run func()
+}
 
 func newFolder() *node {
 	return &node{names: make(map[string]*node), onDisk: make(map[string]*node), changed: time.Now()}
@@ -151,24 +168,6 @@ func (n *node) reach(w write) {
 	n.synced.copyFrom(&n.data, w.from, to)
 }
 
-// crash leaves what is on disk, and some of what was on its way.
-func (d *Disk) crash(n *node) {
-	if !n.isFolder() {
-		if n.log == nil {
-			n.crashData(d.rand)
-		}
-		return
-	}
-	n.syncNames(someOf(d.rand, len(n.unsynced)))
-	clear(n.names)
-	for name, child := range n.onDisk {
-		n.names[name] = child
-	}
-	for _, name := range sortedNames(n.names) { // in order, so that a seed means the same crash
-		d.crash(n.names[name])
-	}
-}
-
 // someOf returns how many of the first changes survive: often none or all.
 func someOf(random *rand.Rand, changes int) int {
 	switch random.IntN(4) {
@@ -211,3 +210,20 @@ func torn(random *rand.Rand, w write) write {
 	w.to = (first + random.IntN(sectors)) * sectorBytes
 	return w
 }
+
+// flipBit changes a bit of an entry.
+func (l *logData) flipBit(random *rand.Rand) bool {
+	held := slices.DeleteFunc(slices.Sorted(maps.Keys(l.entries)), func(index uint64) bool { return len(l.entries[index].Data) == 0 })
+	if len(held) == 0 {
+		return false
+	}
+	index := held[random.IntN(len(held))]
+	e := *l.entries[index]
+	e.Data = slices.Clone(e.Data)
+	bit := random.IntN(8 * len(e.Data))
+	e.Data[bit/8] ^= 1 << (bit % 8)
+	l.entries[index] = &e
+	return true
+}
+
+func sortedNames(names map[string]*node) []string { return slices.Sorted(maps.Keys(names)) }

@@ -8,31 +8,6 @@ import (
 	"time"
 )
 
-// segment is what one Write sent.
-type segment struct {
-	data []byte
-	at   time.Time // of its arrival; zero while a cut link holds it
-	end  error     // io.EOF or ECONNRESET: nothing follows
-}
-
-// pipe is one direction of a stream. Its fields are guarded by the mutex of the network.
-type pipe struct {
-	network  *Network
-	link     Link
-	segments []segment
-	bytes    int       // of segments
-	last     time.Time // arrival of the newest segment
-	err      error     // of reading, once it has arrived
-	closed   bool      // the reader has closed its end
-	vanished bool      // the reader has lost power
-	ended    int       // ends of the stream that have been closed
-	opposite *pipe     // the other direction
-	begun    bool      // something was sent in one of the directions
-	mayHarm  bool      // SetDamages may damage it
-
-	reader, writer waiter
-}
-
 func newPipe(n *Network, l Link) *pipe {
 	return &pipe{network: n, link: l}
 }

@@ -8,17 +8,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/gossip"
 )
 
-// packets is the gossip of one host: packets and streams at one port.
-type packets struct {
-	host     *Host
-	port     int
-	listener net.Listener
-	received chan *gossip.Packet
-	streams  chan net.Conn
-	closed   chan struct{} // closed under the mutex of the network
-	isClosed bool
-}
-
 // Gossip opens a port for the packets and the streams of gossip.
 func (h *Host) Gossip(port int) (gossip.Transport, error) {
 	l, err := h.Listen(port)
@@ -115,11 +104,4 @@ func (t *packets) Shutdown() error {
 	t.closeLocked()
 	t.host.network.mu.Unlock()
 	return t.listener.Close()
-}
-
-func (t *packets) closeLocked() {
-	if !t.isClosed {
-		t.isClosed = true
-		close(t.closed)
-	}
 }

@@ -8,19 +8,6 @@ import (
 	"time"
 )
 
-// Host is the access of one process to the network. When the process has ended, every call fails.
-type Host struct {
-	network *Network
-	number  int
-
-	// Guarded by the mutex of the network.
-	ended     bool
-	listeners map[int]*listener
-	nextPort  int
-	conns     []*conn
-	packets   *packets
-}
-
 // Listen opens a port for streams.
 func (h *Host) Listen(port int) (net.Listener, error) {
 	n := h.network
@@ -149,13 +136,6 @@ func (h *Host) end(silent bool) {
 }
 
 const acceptedMax = 128 // streams that wait for Accept
-
-type listener struct {
-	host     *Host
-	address  net.TCPAddr
-	accepted chan *conn
-	closed   chan struct{} // closed under the mutex of the network
-}
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {

@@ -1,14 +1,14 @@
 package simnet
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/peeklock/peeklock/cluster/gossip"
 )
 
 // The behaviour of a network that is not disturbed.
@@ -50,6 +50,62 @@ type Network struct {
 // Stats counts what a network carried and lost.
 type Stats struct{ Streams, Bytes, Packets, PacketsLost, Damaged uint64 }
 
+// Host is the access of one process to the network. When the process has ended, every call fails.
+type Host struct {
+	network *Network
+	number  int
+
+	// Guarded by the mutex of the network.
+	ended     bool
+	listeners map[int]*listener
+	nextPort  int
+	conns     []*conn
+	packets   *packets
+}
+
+type listener struct {
+	host     *Host
+	address  net.TCPAddr
+	accepted chan *conn
+	closed   chan struct{} // closed under the mutex of the network
+}
+
+// packets is the gossip of one host: packets and streams at one port.
+type packets struct {
+	host     *Host
+	port     int
+	listener net.Listener
+	received chan *gossip.Packet
+	streams  chan net.Conn
+	closed   chan struct{} // closed under the mutex of the network
+	isClosed bool
+}
+
+// segment is what one Write sent.
+type segment struct {
+	data []byte
+	at   time.Time // of its arrival; zero while a cut link holds it
+	end  error     // io.EOF or ECONNRESET: nothing follows
+}
+
+// pipe is one direction of a stream. Its fields are guarded by the mutex of the network.
+type pipe struct {
+	network  *Network
+	link     Link
+	segments []segment
+	bytes    int       // of segments
+	last     time.Time // arrival of the newest segment
+	err      error     // of reading, once it has arrived
+	closed   bool      // the reader has closed its end
+	vanished bool      // the reader has lost power
+	ended    int       // ends of the stream that have been closed
+	opposite *pipe     // the other direction
+	begun    bool      // something was sent in one of the directions
+	mayHarm  bool      // SetDamages may damage it
+
+	reader, writer waiter
+}
+
 // New returns a network whose latencies come from the seed.
 func New(seed uint64) *Network {
 	return &Network{
@@ -86,50 +142,6 @@ func (n *Network) Start(i int) *Host {
 	return h
 }
 
-// SetCuts cuts exactly the links of the set and heals all others. What waited for a link that is healed arrives
-// within a second.
-func (n *Network) SetCuts(cuts map[Link]bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	before := n.cut
-	n.cut = maps.Clone(cuts)
-	for _, p := range n.openPipes() {
-		switch was, is := before[p.link], cuts[p.link]; {
-		case is && !was:
-			p.hold()
-		case was && !is:
-			p.release()
-		}
-	}
-}
-
-// openPipes returns the pipes of open streams, oldest first: what is drawn for each must follow from the seed. The mutex is held.
-func (n *Network) openPipes() []*pipe {
-	return slices.SortedFunc(maps.Keys(n.pipes), func(a, b *pipe) int { return cmp.Compare(n.pipes[a], n.pipes[b]) })
-}
-
-// SetDelays adds up to the given times to the latencies of these links, and nothing to those of the others.
-func (n *Network) SetDelays(extra map[Link]time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.extra = maps.Clone(extra)
-}
-
-// SetPaces makes a mebibyte of each stream of these links take the given times, and no time on the others. What is on
-// its way over a link whose pace changes arrives within a second.
-func (n *Network) SetPaces(paces map[Link]time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	before := n.pace
-	n.pace = maps.Clone(paces)
-	for _, p := range n.openPipes() {
-		if before[p.link] != paces[p.link] {
-			p.hold()
-			p.release()
-		}
-	}
-}
-
 // DamageStreams chooses the streams that SetDamages may damage, by the first bytes that the host that opened them has sent. Those first
 // bytes arrive as they were sent.
 func (n *Network) DamageStreams(of func(first []byte) bool) {
@@ -154,17 +166,6 @@ func (n *Network) damage(p *pipe, data []byte) {
 	bit := n.rand.IntN(8 * len(data))
 	data[bit/8] ^= 1 << (bit % 8)
 	n.stats.Damaged++
-}
-
-// ResetStreams breaks every stream between two hosts: both ends get ECONNRESET.
-func (n *Network) ResetStreams(a, b int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, p := range n.openPipes() {
-		if p.link == (Link{a, b}) || p.link == (Link{b, a}) {
-			p.reset()
-		}
-	}
 }
 
 // latency draws the time that one message takes. The mutex is held.
@@ -199,4 +200,11 @@ func parse(address string) (host, port int, err error) {
 		return 0, 0, fmt.Errorf("address %s is not of the simulated network", address)
 	}
 	return int(four[3]) - 1, at.Port, nil
+}
+
+func (t *packets) closeLocked() {
+	if !t.isClosed {
+		t.isClosed = true
+		close(t.closed)
+	}
 }
