@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
@@ -57,6 +58,9 @@ type Operations interface {
 	Grow(ctx context.Context, n int) (int, error)
 	// HoldFormatLevel sets the format level above which the cluster does not rise, 0 for none.
 	HoldFormatLevel(ctx context.Context, most uint32) error
+	// ConfirmTime accepts the time to which the clocks of a quorum were set together, and returns by how much wall time
+	// moves. The error wraps PreconditionFails if wall time follows the clocks.
+	ConfirmTime(ctx context.Context) (step time.Duration, err error)
 	// Verify compares the state of all replicas of a partition; 0 is the catalog.
 	Verify(ctx context.Context, id fsm.PartitionID) (topology.Verification, error)
 	// Backup writes a consistent copy of the leader's replica of a partition, at a time after the call. If the
@@ -94,6 +98,7 @@ func (s *operatorAPI) operationRoutes() map[string]route {
 		"GET /v1/rebalance":     {operatorOnly, "", "", s.planRebalance},
 		"POST /v1/rebalance":    {operatorOnly, "rebalance", cluster, s.rebalance},
 		"PUT /v1/format-level":  {operatorOnly, "hold format level", cluster, s.holdFormatLevel},
+		"POST /v1/confirm-time": {operatorOnly, "confirm time", cluster, s.confirmTime},
 		"GET /v1/verify/{name}": {operatorOnly, "", "", s.verify},
 		"GET /v1/backup/{name}": {operatorOnly, "back up", partition, s.backup},
 	}
@@ -384,6 +389,19 @@ func (s *operatorAPI) holdFormatLevel(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// confirmTime is POST /v1/confirm-time.
+func (s *operatorAPI) confirmTime(w http.ResponseWriter, r *http.Request) error {
+	if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
+		return err
+	}
+	step, err := s.config.Control.ConfirmTime(r.Context())
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, r, http.StatusOK, api.ConfirmedTime{Step: step})
 	return nil
 }
 

@@ -121,6 +121,10 @@ func (c *fakeOperations) HoldFormatLevel(_ context.Context, most uint32) error {
 	return c.record("hold level %d", most)
 }
 
+func (c *fakeOperations) ConfirmTime(context.Context) (time.Duration, error) {
+	return 3 * time.Hour, c.record("confirm time")
+}
+
 func (c *fakeOperations) Verify(_ context.Context, id fsm.PartitionID) (topology.Verification, error) {
 	return topology.Verification{Partition: id, Index: 7, Equal: true, Replicas: []topology.VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.record("verify %d", id)
 }
@@ -210,6 +214,8 @@ func TestOperationsReachTheCluster(t *testing.T) {
 		{"PUT", "/v1/format-level", `{"max":2}`, 204, "", "hold level 2"},
 		{"PUT", "/v1/format-level", "", 204, "", "hold level 0"},
 		{"PUT", "/v1/format-level", `{"level":2}`, 400, "max", ""},
+		{"POST", "/v1/confirm-time", "", 200, `{"stepNs":10800000000000}`, "confirm time"},
+		{"POST", "/v1/confirm-time", `{"step":1}`, 400, "possible are nothing", ""},
 		{"GET", "/v1/rebalance", "", 200, `{"moves":[{"partition":4,"from":["1"],"to":["3"],"bytes":9,"leaderOnly":false}]}`, "plan"},
 		{"POST", "/v1/rebalance", "", 202, `"partition":4`, "plan; rebalance [{4 [1] [3] 9 false}]"},
 		{"POST", "/v1/rebalance", `{"moves":[{"partition":5,"from":["1"],"to":["2"]}]}`, 202, `"partition":5`, "rebalance [{5 [1] [2] 0 false}]"},
@@ -263,7 +269,7 @@ func TestFailedOperationsKeepTheirCode(t *testing.T) {
 		{errors.New("path of a disk"), 500, "internal error"},
 	} {
 		operations.fails = c.fails
-		for _, path := range []string{"POST /v1/members/a/drain", "POST /v1/members/a/remove", "POST /v1/partitions/1/pause", "POST /v1/rebalance", "PUT /v1/format-level", "GET /v1/moves", "GET /v1/rebalance", "GET /v1/verify/1", "GET /v1/backup/1"} {
+		for _, path := range []string{"POST /v1/members/a/drain", "POST /v1/members/a/remove", "POST /v1/partitions/1/pause", "POST /v1/rebalance", "PUT /v1/format-level", "POST /v1/confirm-time", "GET /v1/moves", "GET /v1/rebalance", "GET /v1/verify/1", "GET /v1/backup/1"} {
 			method, path, _ := strings.Cut(path, " ")
 			if status, body := r.request(method, path, "", nil); status != c.status || !strings.Contains(body, c.want) {
 				t.Errorf("%s: %d %s, want %d with %s", path, status, body, c.status, c.want)
@@ -285,6 +291,7 @@ func TestOperationsAreAudited(t *testing.T) {
 		{"POST", "/v1/partitions", `{"add":1}`, `"operation":"grow","kind":"cluster","name":""`},
 		{"POST", "/v1/rebalance", ``, `"operation":"rebalance","kind":"cluster"`},
 		{"PUT", "/v1/format-level", ``, `"operation":"hold format level","kind":"cluster"`},
+		{"POST", "/v1/confirm-time", ``, `"operation":"confirm time","kind":"cluster","name":""`},
 		{"GET", "/v1/backup/0", ``, `"operation":"back up","kind":"partition","name":"0"`},
 		{"GET", "/v1/members", ``, ``},
 		{"GET", "/v1/moves", ``, ``},

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/clocks"
@@ -30,6 +31,25 @@ func (n *Node) compareClocks(ctx context.Context) {
 	case before.Agreed && !now.Agreed:
 		n.log.WarnContext(ctx, "agreement on the time was lost: too few clocks are known or right; wall time goes on by monotonic clocks", "members", now.Members, "known", now.Known)
 	}
+	switch {
+	case now.Held && !before.Held:
+		n.log.ErrorContext(ctx, "the clocks of a quorum were set together; wall time does not follow them, so that no message expires or becomes active by it: "+
+			"repair NTP or chrony, or accept the new time (peeklock cluster confirm-time)", "step", now.Step, "max", clocks.StepMax)
+	case before.Held && !now.Held:
+		n.log.InfoContext(ctx, "wall time follows the clocks of a quorum again")
+	}
+}
+
+// ConfirmTime accepts the time to which the clocks of a quorum were set together, and returns by how much wall time
+// moves. The other members follow within some seconds. The error wraps PreconditionFails if this member does not hold
+// wall time.
+func (o *Operator) ConfirmTime(ctx context.Context) (step time.Duration, err error) {
+	step, held := o.node.clocks.Confirm()
+	if !held {
+		return 0, fmt.Errorf("%w: wall time follows the clocks; nothing is to be confirmed", fsm.PreconditionFails)
+	}
+	o.node.log.WarnContext(ctx, "an operator accepted the time of the clocks; wall time moves to it", "step", step)
+	return step, nil
 }
 
 // clockMembers lists the members whose clocks count: this one and those that hold replicas. Gossip does not

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,4 +92,68 @@ func memberWithAWrongClockLeadsNothing(t *testing.T) {
 	}
 	skew[wrong].Store(0)
 	kit.Eventually(t, "it leads again", func() bool { return leads(wrong) > 0 })
+}
+
+// TestClocksThatAreWrongTogetherMoveNoTime: when the clocks of all members are set three hours ahead, no message expires and
+// none becomes active, whoever leads, until an operator confirms the time.
+func TestClocksThatAreWrongTogetherMoveNoTime(t *testing.T) {
+	inBubble(t, clocksThatAreWrongTogetherMoveNoTime)
+}
+
+func clocksThatAreWrongTogetherMoveNoTime(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
+	var skew atomic.Int64
+	began := time.Now()
+	for i := range c.configs {
+		c.configs[i].Now = func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+		c.configs[i].BootTime = func() time.Duration { return time.Since(began) }
+	}
+	c.startAll()
+	wall := func(i int) time.Time {
+		var at fsm.Times
+		c.nodes[i].replicas.Local(1).View(func(m partition.Machine) { at = m.Times() })
+		return time.UnixMilli(int64(at.Wall))
+	}
+	queue := c.create("orders", func(*fsm.EntitySettings) {})
+	all := func(what string, held bool) {
+		t.Helper()
+		kit.Eventually(t, what, func() bool {
+			for _, node := range c.nodes {
+				if last := node.clocks.Last(); !last.Agreed || last.Held != held {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	all("the clocks agree", false)
+	if _, err := c.nodes[0].Operator().ConfirmTime(t.Context()); !errors.Is(err, fsm.PreconditionFails) {
+		t.Errorf("confirmed without a step: %v, want a failed precondition", err)
+	}
+	skew.Store(int64(3 * time.Hour))
+	all("all members hold wall time", true)
+	sendOne := func() {
+		t.Helper()
+		sendMessage(t, c.any(), queue, "x")
+		for i := range c.nodes {
+			kit.Eventually(t, "wall time did not follow", func() bool { return time.Since(wall(i)).Abs() < 10*time.Second })
+		}
+	}
+	sendOne()
+	status, err := c.nodes[1].Status(t.Context())
+	if err != nil || !status.TimeHeld || (status.TimeStep-3*time.Hour).Abs() > time.Second {
+		t.Errorf("status: held %v, step %v (%v), want held, 3h", status.TimeHeld, status.TimeStep, err)
+	}
+	for i := range c.nodes { // each of them leads no longer, and knows nothing of the step any more
+		c.stop(i)
+		c.start(i)
+		all("the restarted member holds wall time, too", true)
+		sendOne()
+	}
+	if _, err := c.nodes[2].Operator().ConfirmTime(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all("no member holds wall time", false)
+	sendMessage(t, c.any(), queue, "x")
+	kit.Eventually(t, "wall time follows the clocks", func() bool { return (time.Until(wall(0)) - 3*time.Hour).Abs() < 10*time.Second })
 }

@@ -103,6 +103,9 @@ type Config struct {
 	// Monotonic counts the time since some moment of the process, for locks and what else runs on serving time
 	// (partition.Config.Monotonic). nil means the clock of the operating system.
 	Monotonic func() time.Duration
+	// BootTime counts the time since some moment, that for which the host is suspended included. By it members find that
+	// their clocks were set together, and hold wall time (cluster/clocks). nil: they follow their clocks always.
+	BootTime func() time.Duration
 
 	// Reread decodes a stored message for forwarding, from the payload that the gateway stored and the changes
 	// made to it since. It sets ID, Payload, TimeToLive and Properties. If it is nil, nothing is forwarded and

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/query"
@@ -93,8 +93,8 @@ type transport struct{ node *Node }
 // LocalReplica returns this member's replica of a partition, nil when none is open.
 func (t transport) LocalReplica(id fsm.PartitionID) rpc.Group { return t.node.replicas.Local(id) }
 
-// Clock returns the wall clock of this member, for the comparison with others.
-func (t transport) Clock() time.Time { return t.node.config.Now() }
+// Clocks returns the clocks of this member, for the comparison with others.
+func (t transport) Clocks() clocks.Reading { return t.node.clocks.Reading() }
 
 // Conn returns the connection to another member, nil while closing.
 func (t transport) Conn(member fsm.MemberID) *rpc.Conn { return t.node.peerClient.Conn(member) }

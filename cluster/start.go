@@ -153,7 +153,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.processes = partition.NewLiveness(n.peers.Probe, func(ctx context.Context, member fsm.MemberID, q partition.Question) (partition.Verdict, error) {
 		return askCampaign.Ask(ctx, n.member(member), q)
 	})
-	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
+	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic, n.config.BootTime)
 	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
 	n.confirmed = confirm.New(confirm.Config{Ask: n.catalogIndex, Applied: query.Replicas{Local: reach.LocalReplica}.CatalogApplied, Changed: n.changed.Wait})

@@ -25,6 +25,8 @@ func (o *Operator) Status(ctx context.Context) (topology.Status, error) { return
 // Status returns the state of the cluster as Operator.Status does.
 func (n *Node) Status(ctx context.Context) (topology.Status, error) {
 	s := topology.Status{ClusterID: n.clusterID(), FormatLevel: n.FormatLevel()}
+	compared := n.clocks.Last()
+	s.TimeHeld, s.TimeStep = compared.Held, compared.Step
 	if catalog := n.replicas.Local(fsm.CatalogPartition); catalog != nil {
 		s.FormatLevelMax = levels.Max(catalog)
 	}

@@ -133,7 +133,8 @@ func (p *proposer) nextTimes() (fsm.Times, clocks) {
 	if !p.stamper.began {
 		at := time.Duration(p.g.appliedAt.Load())
 		if applied == (fsm.Times{}) { // no entry yet: both times begin with the clock
-			applied, at = fsm.Times{Wall: c.own, Serving: c.own}, c.monotonic
+			own := new(stamper).wallTime(c) // bounded by the clocks of a quorum, if they agree
+			applied, at = fsm.Times{Wall: own, Serving: own}, c.monotonic
 		}
 		p.stamper.begin(applied, at, c.monotonic)
 	}

@@ -23,6 +23,10 @@ type Status struct {
 	// holds it, 0 if it rises when all members can read the next one.
 	FormatLevel    uint32 `json:"formatLevel"`
 	FormatLevelMax uint32 `json:"formatLevelMax"`
+	// TimeHeld is set while the clocks of the members have been set together by more than a minute, TimeStep, and wall
+	// time does not follow them until they are right again or an operator confirms the time.
+	TimeHeld bool          `json:"timeHeld"`
+	TimeStep time.Duration `json:"timeStepNs"` // 0 if wall time is not held
 }
 
 // Member is the state of one process of the cluster.

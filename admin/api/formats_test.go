@@ -49,6 +49,7 @@ func apiFormats() []golden.Format {
 		{Name: "transfer", Of: TransferRequest{}},
 		{Name: "growth", Of: GrowRequest{}},
 		{Name: "grown", Of: GrowResult{}},
+		{Name: "confirmed time", Of: ConfirmedTime{}},
 		{Name: "format level", Of: FormatLevelRequest{}},
 		{Name: "plan", Of: Plan{}},
 		{Name: "moves", Of: Moves{}},

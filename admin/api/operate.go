@@ -1,6 +1,8 @@
 package api
 
 import (
+	"time"
+
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -59,6 +61,11 @@ type GrowRequest struct {
 // GrowResult is its answer: how many there are.
 type GrowResult struct {
 	Partitions int `json:"partitions"`
+}
+
+// ConfirmedTime is the result of POST /v1/confirm-time: by how much wall time moves.
+type ConfirmedTime struct {
+	Step time.Duration `json:"stepNs"`
 }
 
 // FormatLevelRequest is the body of PUT /v1/format-level: the level above which the cluster does not rise; 0, or no body,

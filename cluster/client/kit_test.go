@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -53,7 +54,7 @@ type memberHost struct{ group *fakegroup.Group }
 
 func (h memberHost) LocalReplica(fsm.PartitionID) rpc.Group { return h.group }
 
-func (h memberHost) Clock() time.Time { return time.Now() }
+func (h memberHost) Clocks() clocks.Reading { return clocks.Reading{Clock: time.Now()} }
 
 func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
 	s := h.group.Status()

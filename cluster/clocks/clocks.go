@@ -16,15 +16,21 @@ const (
 	ErrorReturnMax = 400 * time.Millisecond
 	// roundTripMax is the longest round trip of a reading; the error of a reading is half of its round trip.
 	roundTripMax = 250 * time.Millisecond
-	// readingAgeMax is how long a reading counts, extrapolated by the monotonic clock.
+	// readingAgeMax is how long a reading counts, extrapolated by the boot-time clock.
 	readingAgeMax = 10 * time.Second
 )
 
-// reading is the clock of another member at a moment of this member's monotonic clock.
+// reading is a clock at a moment of this member's boot-time clock.
 type reading struct {
 	clock time.Time
 	at    time.Duration
+
+	steady    time.Time // of another member, see Reading
+	confirmed uint64
 }
+
+// advanced returns the time that the clock shows at another moment, if it was not set meanwhile.
+func (r reading) advanced(at time.Duration) time.Time { return r.clock.Add(at - r.at) }
 
 // Comparison is the result of comparing the clocks of all members.
 type Comparison struct {
@@ -32,36 +38,51 @@ type Comparison struct {
 	Known   int           // of them, those whose clocks are known, this one included
 	Agreed  bool          // a quorum confirms a time
 	Offset  time.Duration // of this member's clock from the median of the known ones; 0 if no other is known
+	// Held is set while the clocks of a quorum have moved together, by Step, away from the boot-time clock: then wall
+	// time does not follow them. Step is 0 while no quorum agrees.
+	Held bool
+	Step time.Duration
 }
 
 // Monitor compares clocks. All methods may be called concurrently.
 type Monitor struct {
-	self      fsm.MemberID
-	now       func() time.Time
-	monotonic func() time.Duration
+	self     fsm.MemberID
+	now      func() time.Time
+	bootTime func() time.Duration
+	follows  bool // the clocks always, however they are set
 
 	mu       sync.Mutex
 	readings map[fsm.MemberID]reading
 	off      map[fsm.MemberID]bool // members whose clocks are wrong
 	last     Comparison
 	agreed   reading // the median, when last.Agreed
+	steady   steadyTime
+	wasHeld  bool // last.Held before the Compare that is under way
 }
 
-// New returns a monitor that knows no other clock. now is the wall clock of this member, and monotonic counts
-// time since some moment.
-func New(self fsm.MemberID, now func() time.Time, monotonic func() time.Duration) *Monitor {
-	return &Monitor{self: self, now: now, monotonic: monotonic, readings: make(map[fsm.MemberID]reading)}
+// New returns a monitor that knows no other clock. now is the wall clock of this member, monotonic counts the time since
+// some moment, and so does bootTime, that for which the host is suspended included. If bootTime is nil, wall time follows
+// the clocks always.
+func New(self fsm.MemberID, now func() time.Time, monotonic, bootTime func() time.Duration) *Monitor {
+	m := &Monitor{self: self, now: now, bootTime: bootTime, follows: bootTime == nil, readings: make(map[fsm.MemberID]reading)}
+	if m.follows {
+		m.bootTime = monotonic
+	}
+	return m
 }
 
-// Observe records that the clock of another member showed a time in the middle of a round trip that has just
-// ended.
-func (m *Monitor) Observe(member fsm.MemberID, clock time.Time, roundTrip time.Duration) {
+// Observe records the clocks of another member in the middle of a round trip that has just ended.
+func (m *Monitor) Observe(member fsm.MemberID, read Reading, roundTrip time.Duration) {
 	if roundTrip < 0 || roundTrip > roundTripMax || member == m.self {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.readings[member] = reading{clock.Add(roundTrip / 2), m.monotonic()}
+	r := reading{clock: read.Clock.Add(roundTrip / 2), at: m.bootTime(), confirmed: read.Confirmed}
+	if !read.Steady.IsZero() {
+		r.steady = read.Steady.Add(roundTrip / 2)
+	}
+	m.readings[member] = r
 }
 
 // Compare compares the clocks of the members of the cluster, this one among them, and forgets those of others.
@@ -69,16 +90,16 @@ func (m *Monitor) Observe(member fsm.MemberID, clock time.Time, roundTrip time.D
 func (m *Monitor) Compare(members []fsm.MemberID) Comparison {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, at := m.now(), m.monotonic()
+	now, at := m.now(), m.bootTime()
 	offsets := map[fsm.MemberID]time.Duration{}
 	var sorted []time.Duration
 	for _, id := range members {
 		r, known := m.readings[id]
 		if id == m.self {
-			r, known = reading{now, at}, true
+			r, known = reading{clock: now, at: at}, true
 		}
 		if known && at-r.at <= readingAgeMax {
-			offsets[id] = r.clock.Add(at - r.at).Sub(now)
+			offsets[id] = r.advanced(at).Sub(now)
 			sorted = append(sorted, offsets[id])
 		}
 	}
@@ -87,6 +108,7 @@ func (m *Monitor) Compare(members []fsm.MemberID) Comparison {
 			delete(m.readings, id)
 		}
 	}
+	m.wasHeld = m.last.Held
 	m.last = Comparison{Members: len(members), Known: len(sorted)}
 	off := map[fsm.MemberID]bool{}
 	if len(sorted) > 0 {
@@ -105,8 +127,9 @@ func (m *Monitor) Compare(members []fsm.MemberID) Comparison {
 			}
 		}
 		m.last.Agreed, m.last.Offset = within > len(members)/2, -median
-		m.agreed = reading{now.Add(median), at}
+		m.agreed = reading{clock: now.Add(median), at: at}
 	}
+	m.compareSteady()
 	if m.last.Agreed {
 		m.off = off
 	} else {
@@ -122,16 +145,20 @@ func (m *Monitor) Last() Comparison {
 	return m.last
 }
 
-// AgreedTime returns the median of the clocks, extrapolated from the last Compare by the monotonic clock; ok is
-// false if no quorum confirms it. A step of this member's own clock does not change it until the next Compare.
+// AgreedTime returns the median of the clocks, extrapolated from the last Compare by the boot-time clock; ok is
+// false if no quorum confirms it. A step of this member's own clock does not change it until the next Compare. While
+// wall time is held, it returns the steady time.
 func (m *Monitor) AgreedTime() (at time.Time, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.last.Agreed && m.last.Members == 1 {
 		return m.now(), true
 	}
-	age := m.monotonic() - m.agreed.at
-	return m.agreed.clock.Add(age), m.last.Agreed && age <= readingAgeMax
+	now, from := m.bootTime(), m.agreed
+	if m.last.Held {
+		from = m.steady.time
+	}
+	return from.advanced(now), m.last.Agreed && (m.steady.began || m.follows) && now-m.agreed.at <= readingAgeMax
 }
 
 // IsOff reports whether the clock of a member is further than ErrorMax from the median that a quorum confirms.

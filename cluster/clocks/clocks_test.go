@@ -22,14 +22,14 @@ func newRig(n int) *rig {
 	for i := range n {
 		r.members = append(r.members, fsm.MemberID(fmt.Sprintf("m%d", i)))
 	}
-	r.Monitor = New("m0", func() time.Time { return r.wall }, func() time.Duration { return r.monotonic })
+	r.Monitor = New("m0", func() time.Time { return r.wall }, func() time.Duration { return r.monotonic }, nil)
 	return r
 }
 
 // observe gives m1, m2, ... clocks that are off from that of m0.
 func (r *rig) observe(offsets ...time.Duration) {
 	for i, offset := range offsets {
-		r.Observe(r.members[i+1], r.wall.Add(offset), 0)
+		r.Observe(r.members[i+1], Reading{Clock: r.wall.Add(offset)}, 0)
 	}
 }
 
@@ -103,12 +103,12 @@ func TestAgreedTimeDoesNotFollowAStepOfTheOwnClock(t *testing.T) {
 func TestOldAndSlowReadingsDoNotCount(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
-	r.Observe("m1", r.wall, roundTripMax+1)
+	r.Observe("m1", Reading{Clock: r.wall}, roundTripMax+1)
 	if c := r.Compare(r.members); c.Known != 1 {
 		t.Errorf("a slow reading counts: %+v", c)
 	}
-	r.Observe("m1", r.wall, roundTripMax)
-	r.Observe("unknown", r.wall, 0)
+	r.Observe("m1", Reading{Clock: r.wall}, roundTripMax)
+	r.Observe("unknown", Reading{Clock: r.wall}, 0)
 	if c := r.Compare(r.members); c.Known != 2 || !c.Agreed || len(r.readings) != 1 {
 		t.Errorf("%+v with %d readings", c, len(r.readings))
 	}

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition"
@@ -34,6 +36,34 @@ func (h *answerHead) fields(x *fields.Codec) {
 	fields.Uint8(x, &h.outcome)
 	fields.Bool(x, &h.final)
 	fields.Text(x, &h.leader)
+}
+
+// pongHead is all of a pong: the clocks of the member that sends it, in milliseconds since 1970.
+type pongHead struct {
+	clock, steady int64 // steady is 0 before it has begun
+	confirmed     uint64
+}
+
+func newPongHead(r clocks.Reading) pongHead {
+	h := pongHead{clock: r.Clock.UnixMilli(), confirmed: r.Confirmed}
+	if !r.Steady.IsZero() {
+		h.steady = max(1, r.Steady.UnixMilli())
+	}
+	return h
+}
+
+func (h *pongHead) fields(x *fields.Codec) {
+	fields.Int64(x, &h.clock)
+	fields.Int64(x, &h.steady)
+	fields.Uint64(x, &h.confirmed)
+}
+
+func (h *pongHead) reading() clocks.Reading {
+	r := clocks.Reading{Clock: time.UnixMilli(h.clock), Confirmed: h.confirmed}
+	if h.steady != 0 {
+		r.Steady = time.UnixMilli(h.steady)
+	}
+	return r
 }
 
 // Reply is the result of a query; err is set when no reply came.

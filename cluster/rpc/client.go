@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition"
@@ -30,8 +31,8 @@ type Client struct {
 	dial func(ctx context.Context, to fsm.MemberID) (net.Conn, error)
 	log  *slog.Logger
 	ping time.Duration
-	// observeClock is told what the clock of a member showed at the middle of a round trip; it may be nil.
-	observeClock func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)
+	// observeClock is told what the clocks of a member showed at the middle of a round trip; it may be nil.
+	observeClock func(member fsm.MemberID, read clocks.Reading, roundTrip time.Duration)
 
 	mu      sync.Mutex
 	conns   map[fsm.MemberID]*Conn
@@ -45,9 +46,9 @@ func NewClient(log *slog.Logger, ping time.Duration, dial func(context.Context, 
 	return &Client{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*Conn)}
 }
 
-// OnClock sets a function that gets the clock of a member with each answered ping, at the middle of the round
+// OnClock sets a function that gets the clocks of a member with each answered ping, at the middle of the round
 // trip. It must not block. Call it before the first connection.
-func (f *Client) OnClock(observe func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)) {
+func (f *Client) OnClock(observe func(member fsm.MemberID, read clocks.Reading, roundTrip time.Duration)) {
 	f.observeClock = observe
 }
 
@@ -167,7 +168,7 @@ type Conn struct {
 	cancelDial context.CancelFunc // ends the dial
 	lastHeard  atomic.Int64       // time of the last bytes in ns since 1970, 0 before the connection is open
 
-	observeClock func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)
+	observeClock func(member fsm.MemberID, read clocks.Reading, roundTrip time.Duration)
 
 	mu     sync.Mutex
 	conn   net.Conn
@@ -199,11 +200,11 @@ func (c *Conn) nextPing() uint64 {
 	return c.pingID
 }
 
-// handlePong reads the clock of the other member, in milliseconds since 1970, and reports that of the answer to the
-// newest ping.
+// handlePong reads the clocks of the other member, and reports those of the answer to the newest ping.
 func (c *Conn) handlePong(id uint64, body []byte) error {
 	x := fields.Decoder(body)
-	clock := time.UnixMilli(x.Int64())
+	var head pongHead
+	head.fields(&x)
 	if err := malformed(x.End()); err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (c *Conn) handlePong(id uint64, body []byte) error {
 	newest, took := id == c.pingID && id != 0, time.Since(c.pinged)
 	c.mu.Unlock()
 	if newest && c.observeClock != nil {
-		c.observeClock(c.member, clock, took)
+		c.observeClock(c.member, head.reading(), took)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@
 //     be written to a member that does not read.
 //   - A connection ends by silence, not by slowness: deadlines are for progress, and while a frame arrives in
 //     parts the server sends pongs.
-//   - A pong carries the clock of the member that sends it, for Client.OnClock.
+//   - A pong carries the clocks of the member that sends it, for Client.OnClock.
 //   - No lock is held while a replica, a handler or a connection is called.
 //   - The numbers of frames, queries and statuses are wire format: they are never reused.
 package rpc

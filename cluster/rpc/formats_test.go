@@ -54,5 +54,10 @@ func TestStreamsKeepTheirBytes(t *testing.T) {
 	frame("reply, not the leader", serving.writer)
 	serving.reply(5, Reply{Status: StatusFailed, Code: fsm.EntityNotFound})
 	frame("reply, failed", serving.writer)
+	serving.host = fakeHost{}
+	if err := serving.pong(6); err != nil {
+		t.Error(err)
+	}
+	frame("pong", serving.writer)
 	golden.Compare(t, "testdata/streams.golden", written)
 }

@@ -39,7 +39,7 @@ const (
 
 	frameAnswer frameKind = 33 // answerHead, result: to submit and lock
 	frameReply  frameKind = 34 // fields of a Reply, its body: to query
-	framePong   frameKind = 35 // the clock in ms since 1970
+	framePong   frameKind = 35 // pongHead
 )
 
 var (

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
@@ -33,7 +34,9 @@ func (h fakeHost) LocalReplica(id fsm.PartitionID) Group {
 	return h.group
 }
 
-func (h fakeHost) Clock() time.Time { return time.UnixMilli(1_700_000_000_123) }
+func (h fakeHost) Clocks() clocks.Reading {
+	return clocks.Reading{Clock: time.UnixMilli(1_700_000_000_123), Steady: time.UnixMilli(1_700_000_000_099), Confirmed: 2}
+}
 
 func (h fakeHost) AnswerQuery(_ context.Context, kind QueryKind, arguments []byte) Reply {
 	if kind == QueryPeek {
@@ -480,27 +483,27 @@ func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	}
 }
 
-// TestPongsCarryTheClock: the client learns the clock of the other member with each ping that is answered.
-func TestPongsCarryTheClock(t *testing.T) {
+// TestPongsCarryTheClocks: the client learns the clocks of the other member with each ping that is answered.
+func TestPongsCarryTheClocks(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	var serving sync.WaitGroup
 	serving.Go(func() { Serve(context.Background(), fakeHost{&fakegroup.Group{}}, testLogger(), "asker", theirs) })
 	f := NewClient(testLogger(), time.Minute, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
-	clocks := make(chan time.Time, 100)
-	f.OnClock(func(member fsm.MemberID, clock time.Time, roundTrip time.Duration) {
+	seen := make(chan clocks.Reading, 100)
+	f.OnClock(func(member fsm.MemberID, read clocks.Reading, roundTrip time.Duration) {
 		if member != "server" || roundTrip < 0 || roundTrip > time.Minute {
 			t.Errorf("got the clock of %s after %v, want that of server after at most a minute", member, roundTrip)
 		}
-		clocks <- clock
+		seen <- read
 	})
 	f.Conn("server")
 	kit.Eventually(t, "a ping is answered", func() bool {
 		f.PingAll(time.Now())
-		return len(clocks) > 0
+		return len(seen) > 0
 	})
-	if at, want := <-clocks, time.UnixMilli(1_700_000_000_123); at != want {
-		t.Errorf("got the clock %v, want %v", at, want)
+	if got, want := <-seen, (fakeHost{}).Clocks(); got != want {
+		t.Errorf("got the clocks %+v, want %+v", got, want)
 	}
 	f.Close()
 	_ = theirs.Close()

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition"
@@ -39,8 +40,8 @@ type Group interface {
 type Host interface {
 	// LocalReplica returns this member's replica of a partition, or nil when none is open.
 	LocalReplica(id fsm.PartitionID) Group
-	// Clock returns the wall clock of this member.
-	Clock() time.Time
+	// Clocks returns the clocks of this member.
+	Clocks() clocks.Reading
 	// AnswerQuery answers a query. It may block until ctx ends.
 	AnswerQuery(ctx context.Context, kind QueryKind, arguments []byte) Reply
 }
@@ -144,8 +145,8 @@ func (s *server) pong(id uint64) error {
 	if err != nil {
 		return err
 	}
-	x, clock := fields.Encoder(buf), s.host.Clock().UnixMilli()
-	fields.Int64(&x, &clock)
+	x, head := fields.Encoder(buf), newPongHead(s.host.Clocks())
+	head.fields(&x)
 	return s.writer.end(x.Buf)
 }
 

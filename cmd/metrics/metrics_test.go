@@ -43,7 +43,7 @@ func memberStats() cluster.Stats {
 		},
 		Omitted: 1,
 	}
-	s.Clocks = clocks.Comparison{Agreed: true, Offset: -1500 * time.Millisecond}
+	s.Clocks = clocks.Comparison{Agreed: true, Offset: -1500 * time.Millisecond, Held: true, Step: -3 * time.Hour}
 	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
 	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
 	return s

@@ -132,7 +132,7 @@ func newStub() http.Handler {
 	mux.HandleFunc("GET /v1/queues", s.list)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, topology.Status{
-			ClusterID: "c1", FormatLevel: 1, FormatLevelMax: 1,
+			ClusterID: "c1", FormatLevel: 1, FormatLevelMax: 1, TimeHeld: true, TimeStep: 3 * time.Hour,
 			Members: []topology.Member{
 				{ID: "m1", Name: "one", State: "alive", AMQP: "localhost:5672", HTTP: "localhost:5300", Leads: 1, Holds: 2, Version: "dev"},
 				{ID: "m2", Name: "two", State: "dead", AMQP: "localhost:5682", HTTP: "localhost:5310", Holds: 2, Version: "dev"},
@@ -150,6 +150,9 @@ func newStub() http.Handler {
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /v1/confirm-time", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, api.ConfirmedTime{Step: 3 * time.Hour})
 	})
 	// Port 1 never answers: in scripts that need AMQP, the connection is refused.
 	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) {

@@ -194,7 +194,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, s.ReplaceAfterDuration()
 	c.Timing.Policy = s.RebalanceEvery()
 	c.AMQPAddr, c.HTTPAddr = s.AdvertisedAddress(clients.Addr().String()), s.AdvertisedAddress(controls.Addr().String())
-	c.Version = cli.Version()
+	c.Version, c.BootTime = cli.Version(), bootTime()
 	c.Sizes = partition.DefaultSizes()
 	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
 	c.Sizes.Reserve = s.DiskReserve

@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 8
-	recordedHash   = "e6295abdd2b1a8f4ef0844617c2f7970"
+	recordedDraft  = 9
+	recordedHash   = "a45515d09ce6f4173510150250d9514e"
 	goldenFilesMin = 60
 )
 

@@ -63,7 +63,7 @@ func packageImports() map[string][]string {
 		"cluster/space":      {"fsm", "partition", "cluster/gossip", "cluster/move"},
 		"cluster/replicas":   {"fsm", "partition", "cluster/datadir", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/raftgroup":  {"fsm", "fsm/catalog", "fsm/queue", "partition"},
-		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/notify"},
+		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/clocks", "cluster/notify"},
 		"cluster/shards":     {"fsm"},
 		"cluster/query":      {"fsm", "fsm/catalog", "fsm/queue", "partition", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/client":     {"fsm", "fsm/catalog", "partition", "cluster/confirm", "cluster/notify", "cluster/query", "cluster/raftgroup", "cluster/rpc"},

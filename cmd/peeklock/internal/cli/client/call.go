@@ -168,7 +168,7 @@ func inNamespace(path, namespace string) string {
 	if namespace == "" {
 		return path
 	}
-	for _, whole := range []string{"namespaces", "status", "members", "partitions", "moves", "rebalance", "format-level", "verify", "backup"} {
+	for _, whole := range []string{"namespaces", "status", "members", "partitions", "moves", "rebalance", "format-level", "confirm-time", "verify", "backup"} {
 		if rest, found := strings.CutPrefix(path, "/v1/"+whole); found && (rest == "" || strings.ContainsAny(rest[:1], "/?")) {
 			return path
 		}

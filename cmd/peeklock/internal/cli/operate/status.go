@@ -65,6 +65,11 @@ func printStatus(out *output.Output, st topology.Status) error {
 	if err := out.Note("cluster %s\nformat level %d%s\n", st.ClusterID, st.FormatLevel, held); err != nil {
 		return err
 	}
+	if st.TimeHeld {
+		if err := out.Note("wall time is held: the clocks were set together by %s (see: peeklock cluster confirm-time --help)\n", st.TimeStep); err != nil {
+			return err
+		}
+	}
 	if err := out.Rows(nil, []any{"member", "state", "amqp", "http", "leads", "holds", "version"}, members); err != nil {
 		return err
 	}
@@ -91,6 +96,18 @@ func holdFormatLevel(i command.Invocation) error {
 		return i.Out.Data(asked)
 	}
 	return i.Out.Note("format level: %s", i.Args[0])
+}
+
+// confirmTime accepts the time to which the clocks of the members were set together.
+func confirmTime(i command.Invocation) error {
+	var result api.ConfirmedTime
+	if err := i.Client.Call(i.Ctx, http.MethodPost, "/v1/confirm-time", nil, &result); err != nil {
+		return err
+	}
+	if !i.Out.IsTable() {
+		return i.Out.Data(result)
+	}
+	return i.Out.Note("wall time moves by %s", result.Step)
 }
 
 // status prints the members and partitions.
