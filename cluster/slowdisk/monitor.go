@@ -3,6 +3,7 @@ package slowdisk
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,9 +128,12 @@ func (k *Monitor) check(ctx context.Context, now time.Time) {
 		k.forget(now)
 		return
 	}
-	for id, group := range k.Groups() {
+	groups := k.Groups()
+	k.forgetAllBut(groups)
+	for id, group := range groups {
 		status := group.Status()
 		if len(status.Voters) < 2 || status.Halted != nil {
+			k.forgetGroup(id)
 			continue
 		}
 		if of := k.state(id); now.Sub(of.asked) >= askInterval {
@@ -147,6 +151,20 @@ func (k *Monitor) state(id fsm.PartitionID) *groupState {
 		k.groups[id] = new(groupState)
 	}
 	return k.groups[id]
+}
+
+// forgetAllBut drops the states of groups that have left this member.
+func (k *Monitor) forgetAllBut(groups map[fsm.PartitionID]*partition.Group) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.groups, func(id fsm.PartitionID, _ *groupState) bool { return groups[id] == nil })
+}
+
+// forgetGroup drops the state of a group that has nowhere to go.
+func (k *Monitor) forgetGroup(id fsm.PartitionID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.groups, id)
 }
 
 // forget drops the states of groups that may be handed over again.
