@@ -83,7 +83,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 			if s, ok := r.(bodystore.Failure); ok {
 				err = s.Err
 			} else {
-				err = fmt.Errorf("apply behind index %d: %v\n%s", g.applied.Load(), r, debug.Stack())
+				err = fmt.Errorf("apply entry %d with checksum %08x: %v (%s)\n%s", entries[n].Index, checksumOf(entries[n].Data), r, poisonHint, debug.Stack())
 			}
 		}
 	}()
@@ -180,12 +180,23 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	g.counts.commands.Add(uint64(head.count))
 	env := fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
+	perform := g.machine.Apply
+	if len(g.skipped) > 0 {
+		skip, err := g.skips(e)
+		if err != nil {
+			return a, err
+		}
+		if skip {
+			perform = g.machine.Skip
+			g.cfg.Logger.Warn("skipped the commands of an entry that an operator has marked", "index", e.Index, "commands", head.count)
+		}
+	}
 	for i := range head.count {
 		command, err := head.next(i == head.count-1)
 		if err != nil {
 			return a, err
 		}
-		result := g.machine.Apply(env, command)
+		result := perform(env, command)
 		g.rolling.AddResult(&result)
 		if a.batch != nil {
 			a.results = append(a.results, result)

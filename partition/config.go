@@ -23,6 +23,9 @@ type Machine interface {
 	// Apply executes one encoded command. It panics on bytes that it does not know, and the replica then
 	// stops: skipping a command would make replicas diverge.
 	Apply(env fsm.Env, command []byte) fsm.Result
+	// Skip answers a command with Internal, without performing it, and remembers the answer. It does not panic on what
+	// Apply panics on.
+	Skip(env fsm.Env, command []byte) fsm.Result
 	// Effects returns and clears the effects that the Apply calls since the last call have produced for the
 	// leader.
 	Effects() []fsm.Effect

@@ -100,10 +100,11 @@ type Group struct {
 	membershipSlot     chan struct{} // semaphore: one change of membership at a time
 	wasMember          bool          // a committed configuration contained this replica; guarded by mu
 	removed            atomic.Bool
-	toldReadOnly       atomic.Bool   // SetReadOnly
-	removedCh          chan struct{} // closed when the group has removed this replica
-	reopen             chan string   // reason
-	goesFirst          bool          // this replica has just formed the group and is the first of its voters
+	toldReadOnly       atomic.Bool    // SetReadOnly
+	skipped            []SkippedEntry // by an operator, and behind the snapshot with which the replica was opened
+	removedCh          chan struct{}  // closed when the group has removed this replica
+	reopen             chan string    // reason
+	goesFirst          bool           // this replica has just formed the group and is the first of its voters
 	haltOnce           sync.Once
 	haltErr            atomic.Pointer[error]
 	haltedCh           chan struct{}
@@ -211,6 +212,13 @@ func (g *Group) openStorage() error {
 		Files: files, Dir: snapDir, Bodies: g.bodies, Machine: cfg.snapshotMachine, Fail: g.halt, Received: g.noteSnapshotInstalled,
 		LogBytes: g.snapshotter.total.Load,
 	}, newest, serial)
+	var covered uint64
+	if newest != nil {
+		covered = newest.Applied
+	}
+	if err := g.openSkipped(covered); err != nil {
+		return errors.Join(err, g.bodies.Close())
+	}
 	g.log.KeepFrom(g.logKeptFrom)
 	g.log.SnapshotEnd(g.snapshots.End)
 	if newest != nil {

@@ -328,13 +328,19 @@ func (d *Dir) HasReplica(id fsm.PartitionID, number uint32) bool {
 
 // Replicas lists the replicas of message partitions whose folders are here, by partition and number.
 func (d *Dir) Replicas() ([]Replica, error) {
+	all, err := d.AllReplicas()
+	return slices.DeleteFunc(all, func(r Replica) bool { return r.Partition == fsm.CatalogPartition }), err
+}
+
+// AllReplicas lists the replicas whose folders are here, those of the catalog too, by partition and number.
+func (d *Dir) AllReplicas() ([]Replica, error) {
 	entries, err := d.files.ReadDir(filepath.Join(d.path, groupsName))
 	if err != nil {
 		return nil, fmt.Errorf("list replicas: %w", err)
 	}
 	var all []Replica
 	for _, entry := range entries {
-		if r, ok := parseReplicaFolder(entry.Name()); ok && r.Partition != fsm.CatalogPartition {
+		if r, ok := parseReplicaFolder(entry.Name()); ok {
 			all = append(all, r)
 		}
 	}

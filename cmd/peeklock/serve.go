@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/offline"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -145,6 +146,11 @@ func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, l
 			parts.closeListeners()
 			return nil, err
 		}
+	}
+	skipped, _ := cluster.SkippedEntries(s.Dir) // openMember reports what is wrong with the directory
+	for _, e := range skipped {
+		parts.audit.WarnContext(ctx, "audit", "event", "entry_skipped", "who", "raft-log skip",
+			"partition", uint32(e.Partition), "index", e.Index, "checksum", offline.ChecksumText(e.Checksum), "marked", e.Marked)
 	}
 	return openMember(ctx, parts)
 }

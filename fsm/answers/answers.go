@@ -102,6 +102,26 @@ func (l *Receiver) find(serial uint64) (int, bool) {
 	return slices.BinarySearchFunc(l.answers, serial, func(x Record, serial uint64) int { return cmp.Compare(x.serial, serial) })
 }
 
+// Skip answers a command with Internal, without performing it, and remembers that. A command that was performed before gets its
+// answer.
+func (a *Table) Skip(kind fsm.Kind, h fsm.Header, now fsm.Instant) fsm.Result {
+	skipped := fsm.Result{Code: fsm.Internal}
+	if h.Incarnation == 0 {
+		return skipped
+	}
+	l, old, code := a.Begin(h, now)
+	switch {
+	case code != fsm.OK:
+		return fsm.Result{Code: code}
+	case old != nil:
+		return old.Result()
+	}
+	if x, ok := NewRecord(kind, h.Serial, fsm.Address{}, skipped); ok {
+		a.Remember(l, x)
+	}
+	return skipped
+}
+
 // Begin looks up a command before it is performed. If the code is not OK, the command is refused
 // and nothing is remembered: Stale, ServerBusy if a limit is reached, InvalidArgument for an
 // impossible header. If old is set, the command was performed before and old is its answer.

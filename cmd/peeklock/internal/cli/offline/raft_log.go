@@ -39,6 +39,8 @@ gets everything from them.`,
 			},
 			Run: func(i command.Invocation) error { return cutRaftLog(i, dir, yes) },
 		},
+		showVerb(),
+		skipVerb(),
 	}}
 }
 
