@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/query"
@@ -50,30 +51,32 @@ func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 	for name, outcome := range map[string]partition.Outcome{"refused": partition.Refused, "unknown": partition.Unknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			group, other := &fakegroup.Group{}, &fakegroup.Group{}
-			group.Lead(true, 1)
-			client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
-			ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
-			group.Await(t, 3, 0)
-			before := group.Take()
-			group.Lead(false, 2)
-			other.Lead(true, 2)
-			for _, s := range before { // in whatever order they end
-				s.Done(partition.Answer{Outcome: outcome})
-			}
-			other.Await(t, 3, 0)
-			again := other.Take()
-			for i := range before {
-				if string(again[i].Command) != string(before[i].Command) {
-					t.Errorf("request %d changed, or its place", i)
+			synctest.Test(t, func(t *testing.T) {
+				group, other := &fakegroup.Group{}, &fakegroup.Group{}
+				group.Lead(true, 1)
+				client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+				ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
+				group.Await(t, 3, 0)
+				before := group.Take()
+				group.Lead(false, 2)
+				other.Lead(true, 2)
+				for _, s := range before { // in whatever order they end
+					s.Done(partition.Answer{Outcome: outcome})
 				}
-				again[i].Done(done(fsm.OK))
-			}
-			for i, end := range ends {
-				if result := <-end; result.Code != fsm.OK {
-					t.Errorf("request %d ended %v", i, result.Code)
+				other.Await(t, 3, 0)
+				again := other.Take()
+				for i := range before {
+					if string(again[i].Command) != string(before[i].Command) {
+						t.Errorf("request %d changed, or its place", i)
+					}
+					again[i].Done(done(fsm.OK))
 				}
-			}
+				for i, end := range ends {
+					if result := <-end; result.Code != fsm.OK {
+						t.Errorf("request %d ended %v", i, result.Code)
+					}
+				}
+			})
 		})
 	}
 }
