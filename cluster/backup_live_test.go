@@ -51,142 +51,144 @@ func backupOpener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.R
 // TestRestoredClusterServesAndOthersJoinIt backs up a running cluster through any member. The restored data serves at one member,
 // and other members join it.
 func TestRestoredClusterServesAndOthersJoinIt(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
-	c.startAll()
-	place := createQueue(t, c.nodes[0], "orders")
-	for _, text := range []string{"a", "b", "c"} {
-		sendMessage(t, c.nodes[1], place, text)
-	}
-	copies := c.backupAll(c.nodes[0], 3)
-	for i := range c.nodes {
-		c.stop(i)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newFileCluster(t, 3, 3)
+		c.startAll()
+		place := createQueue(t, c.nodes[0], "orders")
+		for _, text := range []string{"a", "b", "c"} {
+			sendMessage(t, c.nodes[1], place, text)
+		}
+		copies := c.backupAll(c.nodes[0], 3)
+		for i := range c.nodes {
+			c.stop(i)
+		}
 
-	again := newTestCluster(t, 2, 3)
-	dir := filepath.Join(t.TempDir(), "restored")
-	told := 0
-	if err := backup.Restore(t.Context(), backup.RestoreConfig{
-		Dir: dir, Backup: backupOpener(copies), Logger: testLogger(),
-		Restored: func(_ partition.BackupInfo, of int) {
-			if told++; of != 4 {
-				t.Error("there are", of)
+		again := newFileCluster(t, 2, 3)
+		dir := filepath.Join(t.TempDir(), "restored")
+		told := 0
+		if err := backup.Restore(t.Context(), backup.RestoreConfig{
+			Dir: dir, Backup: backupOpener(copies), Logger: testLogger(),
+			Restored: func(_ partition.BackupInfo, of int) {
+				if told++; of != 4 {
+					t.Error("there are", of)
+				}
+			},
+		}); err != nil || told != 4 {
+			t.Fatal(told, err)
+		}
+		again.configs[0].Dir = dir
+		again.configs[0].Expect, again.configs[1].Expect = 1, 0
+		node := again.start(0)
+		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+		defer cancel()
+		if err := node.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+		members, err := node.operator.Members(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range members {
+			if m.Removed == (m.ID == node.self) {
+				t.Errorf("%+v", m)
 			}
-		},
-	}); err != nil || told != 4 {
-		t.Fatal(told, err)
-	}
-	again.configs[0].Dir = dir
-	again.configs[0].Expect, again.configs[1].Expect = 1, 0
-	node := again.start(0)
-	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
-	defer cancel()
-	if err := node.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
-	members, err := node.operator.Members(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range members {
-		if m.Removed == (m.ID == node.self) {
-			t.Errorf("%+v", m)
 		}
-	}
-	moves, err := node.operator.Moves(ctx)
-	if err != nil || len(moves) != 0 {
-		t.Error("something moves:", moves, err)
-	}
-	restored := resolve(t, node, "orders")
-	if got := receive(t, node, restored); strings.Join(got, " ") != "a#1 b#2 c#3" {
-		t.Fatalf("received %q", got)
-	}
-	sendMessage(t, node, restored, "d")
-
-	// Another member joins and gets its share.
-	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
-	again.startMore(1)
-	var plan []topology.PlannedMove
-	if err := retryUntilLed(t, func() (err error) {
-		if plan, err = node.operator.PlanRebalance(ctx); err == nil {
-			err = node.operator.Rebalance(ctx, plan)
-		}
-		return err
-	}); err != nil || len(plan) == 0 {
-		t.Fatal(plan, err)
-	}
-	kit.Eventually(t, "the new member has its share", func() bool {
 		moves, err := node.operator.Moves(ctx)
-		return err == nil && len(moves) == 0
-	})
-	for id := fsm.PartitionID(0); id <= 3; id++ {
-		kit.Eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
-			v, err := node.operator.Verify(ctx, id)
-			return err == nil && v.Equal && len(v.Replicas) == 2
+		if err != nil || len(moves) != 0 {
+			t.Error("something moves:", moves, err)
+		}
+		restored := resolve(t, node, "orders")
+		if got := receive(t, node, restored); strings.Join(got, " ") != "a#1 b#2 c#3" {
+			t.Fatalf("received %q", got)
+		}
+		sendMessage(t, node, restored, "d")
+
+		// Another member joins and gets its share.
+		again.configs[1].Timing.Rejoin = 50 * time.Millisecond
+		again.startMore(1)
+		var plan []topology.PlannedMove
+		if err := retryUntilLed(t, func() (err error) {
+			if plan, err = node.operator.PlanRebalance(ctx); err == nil {
+				err = node.operator.Rebalance(ctx, plan)
+			}
+			return err
+		}); err != nil || len(plan) == 0 {
+			t.Fatal(plan, err)
+		}
+		kit.Eventually(t, "the new member has its share", func() bool {
+			moves, err := node.operator.Moves(ctx)
+			return err == nil && len(moves) == 0
 		})
-	}
+		for id := fsm.PartitionID(0); id <= 3; id++ {
+			kit.Eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
+				v, err := node.operator.Verify(ctx, id)
+				return err == nil && v.Equal && len(v.Replicas) == 2
+			})
+		}
+	})
 }
 
 // TestRestoredClusterForwards restores copies of four partitions, between which messages were forwarded from
 // each partition to the next: what is sent to the restored queues arrives once, and nothing stands still.
 func TestRestoredClusterForwards(t *testing.T) {
-	t.Parallel()
-	const partitions = 4
-	c := newTestCluster(t, 1, partitions)
-	c.configs[0].Reread = readWhole
-	c.startAll()
-	sources, sinks := map[fsm.PartitionID]fsm.EntityRef{}, map[fsm.PartitionID]fsm.EntityRef{}
-	for len(sinks) < partitions { // each is created in the partition with the fewest entities
-		at := c.make(fsm.QueueEntity, fmt.Sprintf("sink-%d", len(sinks)), nil)
-		sinks[at.Partition] = resolve(t, c.nodes[0], at.Name)
-	}
-	for len(sources) < partitions {
-		at := c.make(fsm.QueueEntity, fmt.Sprintf("source-%d", len(sources)), nil)
-		c.change(at, forwards(sinks[at.Partition%partitions+1].Name))
-		sources[at.Partition] = at
-	}
-	arrived := uint64(0)
-	copies := map[fsm.PartitionID][]byte{}
-	for _, id := range []fsm.PartitionID{1, 2, 3, 4, 0} { // each destination but one is a batch ahead of its source
-		var b bytes.Buffer
-		if err := c.nodes[0].operator.Backup(t.Context(), id, &b); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		const partitions = 4
+		c := newFileCluster(t, 1, partitions)
+		c.configs[0].Reread = readWhole
+		c.startAll()
+		sources, sinks := map[fsm.PartitionID]fsm.EntityRef{}, map[fsm.PartitionID]fsm.EntityRef{}
+		for len(sinks) < partitions { // each is created in the partition with the fewest entities
+			at := c.make(fsm.QueueEntity, fmt.Sprintf("sink-%d", len(sinks)), nil)
+			sinks[at.Partition] = resolve(t, c.nodes[0], at.Name)
 		}
-		copies[id] = b.Bytes()
-		arrived++
-		for id, source := range sources {
-			sendMessage(t, c.nodes[0], source, fmt.Sprintf("old-%d-%d", id, arrived))
+		for len(sources) < partitions {
+			at := c.make(fsm.QueueEntity, fmt.Sprintf("source-%d", len(sources)), nil)
+			c.change(at, forwards(sinks[at.Partition%partitions+1].Name))
+			sources[at.Partition] = at
 		}
-		for _, sink := range sinks {
-			c.counted(sink, "has everything", active(arrived))
-		}
-	}
-	c.stop(0)
-
-	again := newTestCluster(t, 1, partitions)
-	again.configs[0].Dir, again.configs[0].Reread = filepath.Join(t.TempDir(), "restored"), readWhole
-	if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: again.configs[0].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
-		t.Fatal(err)
-	}
-	again.startAll()
-	const sent = 7
-	for id, source := range sources {
-		for n := range sent {
-			sendMessage(t, again.nodes[0], source, fmt.Sprintf("new-%d-%d", id, n))
-		}
-	}
-	for id, source := range sources {
-		again.counted(source, "everything is forwarded", func(c fsm.Counts) bool { return c.Transfer+c.TransferDeadLetter+c.Active == 0 })
-		got := map[string]int{}
-		for _, m := range again.take(sinks[id%partitions+1], 1000) {
-			got[m.Payload]++
-		}
-		for n := range sent {
-			if text := fmt.Sprintf("new-%d-%d", id, n); got[text] != 1 {
-				t.Errorf("%s arrived %d times", text, got[text])
+		arrived := uint64(0)
+		copies := map[fsm.PartitionID][]byte{}
+		for _, id := range []fsm.PartitionID{1, 2, 3, 4, 0} { // each destination but one is a batch ahead of its source
+			var b bytes.Buffer
+			if err := c.nodes[0].operator.Backup(t.Context(), id, &b); err != nil {
+				t.Fatal(err)
+			}
+			copies[id] = b.Bytes()
+			arrived++
+			for id, source := range sources {
+				sendMessage(t, c.nodes[0], source, fmt.Sprintf("old-%d-%d", id, arrived))
+			}
+			for _, sink := range sinks {
+				c.counted(sink, "has everything", active(arrived))
 			}
 		}
-	}
+		c.stop(0)
+
+		again := newFileCluster(t, 1, partitions)
+		again.configs[0].Dir, again.configs[0].Reread = filepath.Join(t.TempDir(), "restored"), readWhole
+		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: again.configs[0].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
+			t.Fatal(err)
+		}
+		again.startAll()
+		const sent = 7
+		for id, source := range sources {
+			for n := range sent {
+				sendMessage(t, again.nodes[0], source, fmt.Sprintf("new-%d-%d", id, n))
+			}
+		}
+		for id, source := range sources {
+			again.counted(source, "everything is forwarded", func(c fsm.Counts) bool { return c.Transfer+c.TransferDeadLetter+c.Active == 0 })
+			got := map[string]int{}
+			for _, m := range again.take(sinks[id%partitions+1], 1000) {
+				got[m.Payload]++
+			}
+			for n := range sent {
+				if text := fmt.Sprintf("new-%d-%d", id, n); got[text] != 1 {
+					t.Errorf("%s arrived %d times", text, got[text])
+				}
+			}
+		}
+	})
 }
 
 // foreignRefusals counts the refusals of members of another cluster that a member has logged.
@@ -269,82 +271,84 @@ func TestRestoredClusterRefusesFormerMembers(t *testing.T) {
 // partitions exist, are empty and can be used.
 func TestRestoreOfOnePartitionLeavesTheOthersEmpty(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 1, 3)
-	c.startAll()
-	places := map[string]fsm.EntityRef{}
-	for _, name := range []string{"a", "b", "c"} { // each is created in the partition with the fewest entities
-		places[name] = createQueue(t, c.nodes[0], name)
-		sendMessage(t, c.nodes[0], places[name], "in "+name)
-	}
-	only := places["b"].Partition
-	if only == places["a"].Partition || only == places["c"].Partition {
-		t.Fatal("they lie together", places)
-	}
-	all := c.backupAll(c.nodes[0], 3)
-	c.stop(0)
-	config := backup.RestoreConfig{
-		Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
-		Backup: backupOpener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
-	}
-	if err := backup.Restore(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	again := newTestCluster(t, 1, 3)
-	again.configs[0].Dir = config.Dir
-	node := again.start(0)
-	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
-	defer cancel()
-	if err := node.Ready(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if got := receive(t, node, resolve(t, node, "b")); strings.Join(got, " ") != "in b#1" {
-		t.Errorf("received %q", got)
-	}
-	sendMessage(t, node, resolve(t, node, "a"), "new")
-	if got := receive(t, node, resolve(t, node, "a")); strings.Join(got, " ") != "new#1" {
-		t.Errorf("received %q", got)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newFileCluster(t, 1, 3)
+		c.startAll()
+		places := map[string]fsm.EntityRef{}
+		for _, name := range []string{"a", "b", "c"} { // each is created in the partition with the fewest entities
+			places[name] = createQueue(t, c.nodes[0], name)
+			sendMessage(t, c.nodes[0], places[name], "in "+name)
+		}
+		only := places["b"].Partition
+		if only == places["a"].Partition || only == places["c"].Partition {
+			t.Fatal("they lie together", places)
+		}
+		all := c.backupAll(c.nodes[0], 3)
+		c.stop(0)
+		config := backup.RestoreConfig{
+			Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
+			Backup: backupOpener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
+		}
+		if err := backup.Restore(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		again := newFileCluster(t, 1, 3)
+		again.configs[0].Dir = config.Dir
+		node := again.start(0)
+		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+		defer cancel()
+		if err := node.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, node, resolve(t, node, "b")); strings.Join(got, " ") != "in b#1" {
+			t.Errorf("received %q", got)
+		}
+		sendMessage(t, node, resolve(t, node, "a"), "new")
+		if got := receive(t, node, resolve(t, node, "a")); strings.Join(got, " ") != "new#1" {
+			t.Errorf("received %q", got)
+		}
 
-	config.Dir, config.Only = filepath.Join(t.TempDir(), "other"), []fsm.PartitionID{7}
-	if err := backup.Restore(t.Context(), config); err == nil || !strings.Contains(err.Error(), "has no partition 7") {
-		t.Error(err)
-	}
+		config.Dir, config.Only = filepath.Join(t.TempDir(), "other"), []fsm.PartitionID{7}
+		if err := backup.Restore(t.Context(), config); err == nil || !strings.Contains(err.Error(), "has no partition 7") {
+			t.Error(err)
+		}
+	})
 }
 
 // TestRestoreRefusesIncompleteOrWrongCopies checks that copies that are incomplete, or of something else, create no data folder.
 func TestRestoreRefusesIncompleteOrWrongCopies(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
-	c.startAll()
-	copies := c.backupAll(c.nodes[0], 1)
-	with := func(id fsm.PartitionID, b []byte) map[fsm.PartitionID][]byte {
-		return map[fsm.PartitionID][]byte{0: copies[0], 1: copies[1], id: b}
-	}
-	damaged := bytes.Clone(copies[1])
-	damaged[len(damaged)-1] ^= 1
-	for name, copies := range map[string]map[fsm.PartitionID][]byte{
-		"cut short":      with(1, copies[1][:len(copies[1])-20]),
-		"catalog twice":  with(1, copies[0]),
-		"no catalog":     with(0, copies[1]),
-		"one is missing": {0: copies[0]},
-		"damaged":        with(1, damaged),
-	} {
-		dir := filepath.Join(t.TempDir(), "restored")
-		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil {
-			t.Errorf("%s: restored", name)
+	inBubble(t, func(t *testing.T) {
+		c := newFileCluster(t, 1, 1)
+		c.startAll()
+		copies := c.backupAll(c.nodes[0], 1)
+		with := func(id fsm.PartitionID, b []byte) map[fsm.PartitionID][]byte {
+			return map[fsm.PartitionID][]byte{0: copies[0], 1: copies[1], id: b}
 		}
-		config := c.configs[0]
-		config.Dir = dir
-		if node, err := Open(t.Context(), config); err == nil {
-			t.Errorf("%s: what is left can be started", name)
-			_ = node.Close(t.Context())
+		damaged := bytes.Clone(copies[1])
+		damaged[len(damaged)-1] ^= 1
+		for name, copies := range map[string]map[fsm.PartitionID][]byte{
+			"cut short":      with(1, copies[1][:len(copies[1])-20]),
+			"catalog twice":  with(1, copies[0]),
+			"no catalog":     with(0, copies[1]),
+			"one is missing": {0: copies[0]},
+			"damaged":        with(1, damaged),
+		} {
+			dir := filepath.Join(t.TempDir(), "restored")
+			if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil {
+				t.Errorf("%s: restored", name)
+			}
+			config := c.configs[0]
+			config.Dir = dir
+			if node, err := Open(t.Context(), config); err == nil {
+				t.Errorf("%s: what is left can be started", name)
+				_ = node.Close(t.Context())
+			}
+			if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("%s: restored over it: %v", name, err)
+			}
 		}
-		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
-			t.Errorf("%s: restored over it: %v", name, err)
-		}
-	}
+	})
 }
 
 // TestBackupsAreLimitedAndEndWithTheirReader checks that backups beyond the limit are refused before anything is written, and that a

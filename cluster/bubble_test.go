@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
@@ -22,7 +24,8 @@ const (
 	bubbleFolder     = "/data"
 )
 
-// bubbleHost is the host of a member in a bubble: a disk that outlives the member's processes, and the network.
+// bubbleHost is the host of a member in a bubble: a disk that outlives the member's processes, and the network. Without a
+// disk the member uses files of the operating system.
 type bubbleHost struct {
 	network *simnet.Network
 	number  int
@@ -48,33 +51,47 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// newBubbleCluster is newTestCluster for a test that inBubble runs.
+// newBubbleCluster creates members for a test that inBubble runs, with disks of the simulation.
 func newBubbleCluster(t *testing.T, members, partitions int) *testCluster {
 	t.Helper()
+	c := newFileCluster(t, members, partitions)
+	for i := range c.configs {
+		disk, config := simfs.New(rand.New(rand.NewPCG(1, uint64(i)))), &c.configs[i]
+		c.hosts[i].disk = disk
+		config.Dir, config.Free, config.LogStore = bubbleFolder, disk.Space, partition.JournalLog
+	}
+	return c
+}
+
+// newFileCluster is newBubbleCluster with real files, for tests that change them.
+func newFileCluster(t *testing.T, members, partitions int) *testCluster {
+	t.Helper()
 	c := newCluster(t, members, partitions)
-	t.Cleanup(c.stopAll)
 	network := simnet.New(1)
 	var gossip []string
 	for i := range members {
 		gossip = append(gossip, simnet.Address(i, bubbleGossipPort))
 	}
 	for i := range c.configs {
-		disk := simfs.New(rand.New(rand.NewPCG(1, uint64(i))))
-		c.hosts = append(c.hosts, &bubbleHost{network: network, number: i, disk: disk})
+		c.hosts = append(c.hosts, &bubbleHost{network: network, number: i})
 		config := &c.configs[i]
-		config.Dir, config.Free = bubbleFolder, disk.Space
+		config.Dir, config.LogStore = kit.MemoryDir(t), partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 		config.GossipAddr, config.Join = gossip[i], slices.Concat(gossip[:i], gossip[i+1:])
-		config.LogStore = partition.JournalLog
 	}
+	// After the folders exist: cleanups run in reverse order.
+	t.Cleanup(c.stopAll)
 	return c
 }
 
 // boot starts the host of a process, and puts its network and its file system into the configuration.
 func (h *bubbleHost) boot(config *Config) (err error) {
 	h.end()
-	files := h.disk.Mount()
+	if h.disk != nil {
+		files := h.disk.Mount()
+		config.FS, config.OpenLogStore = files, files.OpenLog
+	}
 	h.process = h.network.Start(h.number)
-	config.FS, config.OpenLogStore, config.Dial = files, files.OpenLog, h.process.Dial
+	config.Dial = h.process.Dial
 	if config.PeerListener, err = h.process.Listen(bubblePeerPort); err != nil {
 		return fmt.Errorf("listen for peers: %w", err)
 	}
@@ -88,7 +105,9 @@ func (h *bubbleHost) boot(config *Config) (err error) {
 func (h *bubbleHost) end() {
 	if h.process != nil {
 		h.process.Kill()
-		h.disk.Kill()
+		if h.disk != nil {
+			h.disk.Kill()
+		}
 		h.process = nil
 	}
 }

@@ -71,27 +71,28 @@ func memberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
 // TestReadinessOfIsolatedMember checks that a member that can never serve again is not ready.
 func TestReadinessOfIsolatedMember(t *testing.T) {
 	kit.Long(t)
-	t.Parallel()
-	for name, change := range map[string]func(*Node){
-		"failed":  func(n *Node) { n.startError = errors.New("x") },
-		"closing": func(n *Node) { n.closing = true },
-		"removed": func(n *Node) { n.removal.isRemoved = true },
-	} {
-		c := newTestCluster(t, 1, 1)
-		c.startAll()
-		n := c.nodes[0]
-		n.mu.Lock()
-		n.removal.mu.Lock()
-		change(n)
-		n.removal.mu.Unlock()
-		n.mu.Unlock()
-		if bad := failing(n.Readiness()); len(bad) != 1 || bad[0] != "membership" {
-			t.Errorf("%s: %v", name, bad)
+	inBubble(t, func(t *testing.T) {
+		for name, change := range map[string]func(*Node){
+			"failed":  func(n *Node) { n.startError = errors.New("x") },
+			"closing": func(n *Node) { n.closing = true },
+			"removed": func(n *Node) { n.removal.isRemoved = true },
+		} {
+			c := newFileCluster(t, 1, 1)
+			c.startAll()
+			n := c.nodes[0]
+			n.mu.Lock()
+			n.removal.mu.Lock()
+			change(n)
+			n.removal.mu.Unlock()
+			n.mu.Unlock()
+			if bad := failing(n.Readiness()); len(bad) != 1 || bad[0] != "membership" {
+				t.Errorf("%s: %v", name, bad)
+			}
+			n.mu.Lock()
+			n.removal.mu.Lock()
+			n.startError, n.closing, n.removal.isRemoved = nil, false, false
+			n.removal.mu.Unlock()
+			n.mu.Unlock()
 		}
-		n.mu.Lock()
-		n.removal.mu.Lock()
-		n.startError, n.closing, n.removal.isRemoved = nil, false, false
-		n.removal.mu.Unlock()
-		n.mu.Unlock()
-	}
+	})
 }

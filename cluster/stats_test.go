@@ -39,72 +39,73 @@ func find(all []Stats, name string) (sum EntityStats, reporting int) {
 
 // TestStatsCountEntitiesAndMessages checks that the statistics of all members add up, each entity once.
 func TestStatsCountEntitiesAndMessages(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
-	c.startAll()
-	var at []fsm.EntityRef
-	for i := range 6 {
-		at = append(at, createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i)))
-	}
-	for i := range 6 {
-		for range i {
-			sendMessage(t, c.nodes[0], at[i], "x")
-		}
-	}
-	space := c.nodes[0].Router().In(fsm.DefaultNamespace)
-	settings := testSettings
-	settings.EnablePartitioning = true
-	wide, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "wide", settings, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		sendMessage(t, c.nodes[i%3], fsm.EntityRef{Entity: wide}, "x")
-	}
-	kit.Eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
-		all := c.stats(100)
+	inBubble(t, func(t *testing.T) {
+		c := newFileCluster(t, 3, 4)
+		c.startAll()
+		var at []fsm.EntityRef
 		for i := range 6 {
-			e, who := find(all, fmt.Sprintf("q%d", i))
-			if who != 1 || e.Active != uint64(i) || e.Namespace != "default" || (e.Oldest > 0) != (i > 0) {
-				return false
+			at = append(at, createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i)))
+		}
+		for i := range 6 {
+			for range i {
+				sendMessage(t, c.nodes[0], at[i], "x")
 			}
 		}
-		e, _ := find(all, "wide")
-		return e.Active == 20
-	})
+		space := c.nodes[0].Router().In(fsm.DefaultNamespace)
+		settings := testSettings
+		settings.EnablePartitioning = true
+		wide, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "wide", settings, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			sendMessage(t, c.nodes[i%3], fsm.EntityRef{Entity: wide}, "x")
+		}
+		kit.Eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
+			all := c.stats(100)
+			for i := range 6 {
+				e, who := find(all, fmt.Sprintf("q%d", i))
+				if who != 1 || e.Active != uint64(i) || e.Namespace != "default" || (e.Oldest > 0) != (i > 0) {
+					return false
+				}
+			}
+			e, _ := find(all, "wide")
+			return e.Active == 20
+		})
 
-	var all []Stats
-	led, shown, want := 0, 0, 0
-	kit.Eventually(t, "five partitions are led, and what is led is shown or counted", func() bool {
-		all, led, shown, want = c.stats(2), 0, 0, 6+shardsSeen(c, &wide)
-		for _, s := range all {
-			led += s.Led
-			shown += len(s.Entities) + s.Omitted
+		var all []Stats
+		led, shown, want := 0, 0, 0
+		kit.Eventually(t, "five partitions are led, and what is led is shown or counted", func() bool {
+			all, led, shown, want = c.stats(2), 0, 0, 6+shardsSeen(c, &wide)
+			for _, s := range all {
+				led += s.Led
+				shown += len(s.Entities) + s.Omitted
+			}
+			return led == 5 && shown == want
+		})
+		requests := uint64(0)
+		for i, s := range all {
+			requests += s.Requests.Requests
+			if s.Alive != 3 || s.Dead != 0 || s.Cluster == "" || s.Member != c.nodes[i].ID() || len(s.Partitions) != 5 || len(s.Entities) > 2 {
+				t.Errorf("member %d says %d alive, %d dead, %d replicas, %d entities", i, s.Alive, s.Dead, len(s.Partitions), len(s.Entities))
+			}
+			if s.Streams.Dialled == 0 || s.Streams.Accepted == 0 || s.Streams.Forward == 0 || s.Streams.Untrusted != 0 {
+				t.Errorf("member %d: %+v", i, s.Streams)
+			}
+			if s.Store.Commits == 0 || s.Store.FileBytes == 0 || s.Store.FreeBytes == 0 || s.Store.DiskBytes < s.Store.FreeBytes {
+				t.Errorf("member %d: store %+v", i, s.Store)
+			}
+			if len(s.Entities) == 2 && s.Entities[0].messages() < s.Entities[1].messages() {
+				t.Errorf("member %d shows %d before %d", i, s.Entities[0].messages(), s.Entities[1].messages())
+			}
 		}
-		return led == 5 && shown == want
+		if requests < 35 {
+			t.Errorf("%d requests, want 35 or more", requests)
+		}
+		if none := c.nodes[0].Stats(0); len(none.Entities) != 0 {
+			t.Errorf("asked for no entities and got %d", len(none.Entities))
+		}
 	})
-	requests := uint64(0)
-	for i, s := range all {
-		requests += s.Requests.Requests
-		if s.Alive != 3 || s.Dead != 0 || s.Cluster == "" || s.Member != c.nodes[i].ID() || len(s.Partitions) != 5 || len(s.Entities) > 2 {
-			t.Errorf("member %d says %d alive, %d dead, %d replicas, %d entities", i, s.Alive, s.Dead, len(s.Partitions), len(s.Entities))
-		}
-		if s.Streams.Dialled == 0 || s.Streams.Accepted == 0 || s.Streams.Forward == 0 || s.Streams.Untrusted != 0 {
-			t.Errorf("member %d: %+v", i, s.Streams)
-		}
-		if s.Store.Commits == 0 || s.Store.FileBytes == 0 || s.Store.FreeBytes == 0 || s.Store.DiskBytes < s.Store.FreeBytes {
-			t.Errorf("member %d: store %+v", i, s.Store)
-		}
-		if len(s.Entities) == 2 && s.Entities[0].messages() < s.Entities[1].messages() {
-			t.Errorf("member %d shows %d before %d", i, s.Entities[0].messages(), s.Entities[1].messages())
-		}
-	}
-	if requests < 35 {
-		t.Errorf("%d requests, want 35 or more", requests)
-	}
-	if none := c.nodes[0].Stats(0); len(none.Entities) != 0 {
-		t.Errorf("asked for no entities and got %d", len(none.Entities))
-	}
 }
 
 // shardsSeen returns how many members lead a shard.
