@@ -159,6 +159,7 @@ func libraryImporters() map[string][]string {
 		"golang.org/x/tools":                    {"test"},
 		"golang.org/x/mod":                      {"test"},
 		"github.com/google/go-cmp":              {"test"},
+		"github.com/anishathalye/porcupine":     {"test"},
 		"go.uber.org/goleak":                    {"test"},
 	}
 }

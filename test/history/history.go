@@ -37,6 +37,7 @@ type Event struct {
 	EnqueuedSequence int64     // Delivered, Taken: number under which it was first enqueued; 0 when not asked
 	FailedDeliveries uint32    // Delivered, Taken: deliveries before this one that failed
 	LockedUntil      time.Time // Delivered, Renewed
+	Asked            time.Time // Delivered: when the request for it began; zero if that is not known
 	Note             string    // for people
 }
 

@@ -41,7 +41,7 @@ func simulateApart(t *testing.T, plan Plan) *totals {
 	child := exec.CommandContext(t.Context(), itself, "-test.v", "-test.timeout", "0", "-test.run", "^TestApart$")
 	child.Dir, child.Stdout, child.Stderr = dir, os.Stdout, os.Stderr
 	child.Env = []string{apartVariable + "=1", "GOMAXPROCS=1", "GOGC=off"}
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", eventsVariable, shrinkVariable, "PEEKLOCK_PLANTED", "PEEKLOCK_LOG_STORE"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", eventsVariable, shrinkVariable, judgeVariable, "PEEKLOCK_PLANTED", "PEEKLOCK_LOG_STORE"} {
 		child.Env = append(child.Env, name+"="+os.Getenv(name))
 	}
 	if err := child.Run(); err != nil {

@@ -90,7 +90,7 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 		}
 		s.Add(history.Event{
 			Kind: history.Delivered, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, Sequence: int64(d.Lock.Sequence), EnqueuedSequence: int64(d.Topic),
-			FailedDeliveries: failed, LockedUntil: lockedUntil(from, d, since), Note: fmt.Sprintf("m%d, epoch %d", p.member.number, d.Lock.Epoch),
+			FailedDeliveries: failed, Asked: askedFor(from, since), LockedUntil: lockedUntil(from, d, since), Note: fmt.Sprintf("m%d, epoch %d", p.member.number, d.Lock.Epoch),
 		})
 	}
 	for i := range deliveries {
@@ -102,6 +102,14 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 		}
 		l.settle(c, p, s, from, &deliveries[i])
 	}
+}
+
+// askedFor returns when a message was asked for; zero for a receiver of a partitioned entity, which may have had it before.
+func askedFor(from source, since time.Time) time.Time {
+	if len(from.at.Shards) > 0 {
+		return time.Time{}
+	}
+	return since
 }
 
 // lockedUntil returns until when a message is locked at least, whatever the clocks of the members show: its lock began

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/history/linear"
 )
 
 const (
@@ -35,7 +36,11 @@ type Report struct {
 	// Effects counts the faults that had an effect, of the kinds of which some have none.
 	Effects map[Kind]int
 
+	// Linear is what an independent checker has found, which runs after the simulation.
+	Linear linear.Result
+
 	streams   []*stream
+	restored  *restoration
 	recorders []*recorder
 	calls     *calls // nil: they were not counted
 }
@@ -134,7 +139,7 @@ func simulate(report *Report, w *world) error {
 		report.Stacks = string(all[:runtime.Stack(all, true)])
 	}
 	report.Operations = l.operations.Load()
-	report.streams = l.streams
+	report.streams, report.restored = l.streams, w.restored
 	for _, s := range l.streams {
 		s.judge(report.find, err == nil, w.restored)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/history/linear"
 )
 
 // sessionJudge watches who holds the sessions of a stream.
@@ -26,6 +27,8 @@ type sessionJudge struct {
 	waiting   map[string]map[string]bool
 	takeOvers []takeOver
 	found     []string
+	requests  []linear.SessionRequest // until the cluster is restored
+	restored  bool
 }
 
 func newSessionJudge() *sessionJudge {
@@ -74,6 +77,11 @@ func (j *sessionJudge) accepted(session string, h holder, asked time.Time, isTak
 	case len(j.waiting[session]) > 0:
 		j.takeOvers = append(j.takeOvers, takeOver{session, asked, h.since})
 	}
+	kind := linear.Accept
+	if isTakeOver {
+		kind = linear.TakeOver
+	}
+	j.record(linear.SessionRequest{Kind: kind, Session: session, Client: h.client, Begun: asked, Ended: h.since, Until: h.until})
 	j.holders[session] = h
 	delete(j.tokens, session)
 	if h.token != (fsm.SessionToken{}) {
@@ -81,10 +89,25 @@ func (j *sessionJudge) accepted(session string, h holder, asked time.Time, isTak
 	}
 }
 
+// note records a request of a client for the state of a session.
+func (j *sessionJudge) note(q linear.SessionRequest) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.record(q)
+}
+
+// record records a request. Called with mu held.
+func (j *sessionJudge) record(q linear.SessionRequest) {
+	if !j.restored {
+		j.requests = append(j.requests, q)
+	}
+}
+
 // performed is called when a request under the lock of a session, which a client made at a time, was performed.
 func (j *sessionJudge) performed(what, session, client string, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.record(linear.SessionRequest{Kind: linear.Use, Session: session, Client: client, Begun: asked, Ended: time.Now()})
 	if h, held := j.holders[session]; held && h.client != client && h.since.Before(asked) {
 		j.found = append(j.found, fmt.Sprintf("session %s: %s of %s at %v was performed, and %s holds it since %v", session, what, client, asked, h.client, h.since))
 	}
@@ -123,6 +146,7 @@ func (j *sessionJudge) forgetLocks() {
 	clear(j.holders)
 	clear(j.tokens)
 	clear(j.waiting)
+	j.restored = true
 	for session, known := range j.states {
 		j.states[session] = sessionState{begun: known.begun}
 	}
@@ -132,6 +156,7 @@ func (j *sessionJudge) forgetLocks() {
 func (j *sessionJudge) releasing(session, client string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.record(linear.SessionRequest{Kind: linear.Release, Session: session, Client: client, Begun: time.Now()})
 	if j.holders[session].client == client {
 		delete(j.holders, session)
 	}
@@ -147,6 +172,7 @@ type sessionState struct {
 func (j *sessionJudge) renewed(session, client string, until time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.record(linear.SessionRequest{Kind: linear.Renew, Session: session, Client: client, Begun: until.Add(-lockSure), Ended: time.Now(), Until: until})
 	if h := j.holders[session]; h.client == client {
 		h.until = until
 		j.holders[session] = h
@@ -281,6 +307,8 @@ func (l *load) changeState(c *client, p *process, s *stream, held *router.Sessio
 		return
 	}
 	s.sessions.performed("a read of the state", held.Name(), c.name, asked)
+	read, _ := strconv.Atoi(string(got.state))
+	s.sessions.note(linear.SessionRequest{Kind: linear.Read, Session: held.Name(), Client: c.name, Begun: asked, Ended: time.Now(), State: read})
 	next := s.sessions.checkState(held.Name(), confirmed, got.state)
 	if c.rand.IntN(4) == 0 {
 		l.refuseState(p, s, held)
@@ -296,6 +324,11 @@ func (l *load) changeState(c *client, p *process, s *stream, held *router.Sessio
 	} else {
 		err, heard = await(p, func(ctx context.Context) error { return held.SetState(ctx, state) })
 	}
+	write := linear.SessionRequest{Kind: linear.Write, Session: held.Name(), Client: c.name, Begun: asked, State: next}
+	if heard && err == nil {
+		write.Ended = time.Now()
+	}
+	s.sessions.note(write)
 	if heard && err == nil {
 		l.operations.Add(2)
 		s.sessions.performed("a change of the state", held.Name(), c.name, asked)

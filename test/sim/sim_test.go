@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/test/history/linear"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -28,6 +29,7 @@ const (
 	faultsVariable = "PEEKLOCK_SIM_FAULTS" // kinds of faults, separated by commas, instead of the usual ones
 	planVariable   = "PEEKLOCK_SIM_PLAN"   // a file with a plan, to run it again, instead of a seed
 	eventsVariable = "PEEKLOCK_SIM_EVENTS" // a file that gets a line for each event, to compare two runs of the same
+	judgeVariable  = "PEEKLOCK_SIM_JUDGE"  // linear: what only the independent checker finds counts
 	shrinkVariable = "PEEKLOCK_SIM_SHRINK" // time for which a plan that failed is made smaller, such as 10m
 )
 
@@ -172,6 +174,11 @@ func run(t *testing.T, plan Plan, saved string) *result {
 	inBubble(t, func() {
 		dog.run(func() { r.report = Simulate(plan, lines, slog.New(slog.NewTextHandler(logFile, nil))) })
 	})
+	r.report.checkLinear()
+	if os.Getenv(judgeVariable) == "linear" {
+		r.report.Findings = nil
+	}
+	r.report.Findings = append(r.report.Findings, r.report.Linear.Found...)
 	r.real = time.Since(r.begun)
 	t.Logf("digest of seed %d: %016x", plan.Seed, r.report.Digest)
 	if len(r.report.Findings) > 0 {
@@ -258,6 +265,7 @@ type totals struct {
 	Faults        int
 	ByKind        map[Kind]int
 	Effects       map[Kind]int // see Report
+	Linear        linear.Result
 }
 
 func (s *totals) merge(o *totals) {
@@ -273,6 +281,8 @@ func (s *totals) merge(o *totals) {
 	for kind, n := range o.ByKind {
 		s.ByKind[kind] += n
 	}
+	s.Linear.Checked += o.Linear.Checked
+	s.Linear.Undecided += o.Linear.Undecided
 	for kind, n := range o.Effects {
 		s.Effects[kind] += n
 	}
@@ -281,7 +291,7 @@ func (s *totals) merge(o *totals) {
 func (s *totals) add(r *result) {
 	one := &totals{
 		Seeds: 1, Virtual: r.report.Virtual, Real: r.real, Operations: r.report.Operations,
-		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int), Effects: r.report.Effects,
+		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int), Effects: r.report.Effects, Linear: r.report.Linear,
 	}
 	if len(r.report.Findings) > 0 {
 		one.Failed++
@@ -294,9 +304,10 @@ func (s *totals) add(r *result) {
 
 // String reports the sums on one line.
 func (s *totals) String() string {
-	return fmt.Sprintf("%d seeds, %d failed; %v in the clusters in %v (%.0f to 1); %d operations (%.0f a second), a fault every %.0f s: %v; with an effect: %v",
+	return fmt.Sprintf("%d seeds, %d failed; %v in the clusters in %v (%.0f to 1); %d operations (%.0f a second), a fault every %.0f s: %v; with an effect: %v; %d histories of a message or a session linearizable, %d undecided",
 		s.Seeds, s.Failed, s.Virtual.Round(time.Second), s.Real.Round(time.Second), s.Virtual.Seconds()/s.Real.Seconds(),
-		s.Operations, float64(s.Operations)/s.Virtual.Seconds(), s.Virtual.Seconds()/float64(max(1, s.Faults)), s.ByKind, s.Effects)
+		s.Operations, float64(s.Operations)/s.Virtual.Seconds(), s.Virtual.Seconds()/float64(max(1, s.Faults)), s.ByKind, s.Effects,
+		s.Linear.Checked-s.Linear.Undecided, s.Linear.Undecided)
 }
 
 // inBubble runs f in virtual time. Raft does not answer all requests that are pending at its shutdown (see await in

@@ -85,6 +85,10 @@ func fsmFaults() []Fault {
 				"if sub := &x.subs[i]; sub.out.hasBatch() && !FAULT || sub.readyToForward() > 0 {",
 			},
 		}},
+		// Confirms the state of a session and does not store it. Only the independent checker of the simulation is asked.
+		{Name: "lose-session-state", Package: "test/sim", Test: "TestSimulation", Env: []string{"PEEKLOCK_SIM_PLAN=testdata/plain", "PEEKLOCK_SIM_JUDGE=linear"}, Patches: []overlay.Patch{
+			{"fsm/queue/session.go", "if !c.Clear {", "if !c.Clear && !FAULT {"},
+		}},
 		// Lets a destination take another batch under a known serial for the one that it knows.
 		{Name: "mistake-batch", Package: "fsm", Test: "TestRestoredPartitionsForward", Patches: []overlay.Patch{
 			{
