@@ -60,6 +60,9 @@ func (l *load) build(ctx context.Context) error {
 	b.purged()
 	b.redriven()
 	b.ruled() //nolint:contextcheck // its requests run in a process, which outlives the boot
+	if l.world.hasBacklog {
+		b.backlogged()
+	}
 	b.idles()
 	l.streams, l.unused = b.streams, b.unused
 	return b.err

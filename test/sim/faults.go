@@ -62,6 +62,9 @@ func (d *disturber) begin(i int, f Fault) {
 		}
 	case Restart:
 		_ = w.members[f.Member].stop()
+	case Upgrade:
+		_ = w.members[f.Member].stop()
+		w.members[f.Member].upgrade()
 	case Suspend:
 		w.members[f.Member].clock.suspend()
 	case Standstill:
@@ -117,6 +120,10 @@ func (d *disturber) begin(i int, f Fault) {
 			m.clock.set(f.Amount, 0)
 		}
 		w.happened(f.Kind)
+	case Rename:
+		w.repairs.Go(func() { w.renameAndKill(f) })
+	case Backlog:
+		w.repairs.Go(w.fill)
 	case RollBack:
 		w.repairs.Go(func() { w.rollBack(f) })
 	case Clone:
@@ -163,7 +170,7 @@ func (d *disturber) end(i int, f Fault) {
 	isDown := make([]bool, len(d.world.members))
 	for _, other := range d.active {
 		switch other.Kind { //nolint:exhaustive // the others end no process
-		case Kill, PowerLoss, Restart, LoseDisk:
+		case Kill, PowerLoss, Restart, Upgrade, LoseDisk:
 			isDown[other.Member] = true
 		case Blackout:
 			for m := range isDown {
@@ -227,7 +234,7 @@ func (d *disturber) end(i int, f Fault) {
 		}
 	case Drain:
 		d.world.drain(d.world.members[f.Member], false)
-	case Kill, PowerLoss, Restart, Blackout, Scale, LoseDisk:
+	case Kill, PowerLoss, Restart, Upgrade, Blackout, Scale, LoseDisk:
 		for m, down := range isDown {
 			if !down {
 				d.world.members[m].ensureRunning()

@@ -76,7 +76,7 @@ func (l *load) start() {
 // senderOf returns what the sender of a stream does; nil: it has none.
 func (l *load) senderOf(s *stream) func(*client, *stream) {
 	switch {
-	case s.schedules:
+	case s.schedules, s.isBacklog:
 		return nil
 	case s.isAMQP:
 		return l.sendAMQP
@@ -100,7 +100,12 @@ func (l *load) startReceivers(s *stream) {
 			case s.takes:
 				receive = l.take
 			}
-			l.receivers.Go(func() { receive(receiver, s, from) })
+			l.receivers.Go(func() {
+				if s.isBacklog {
+					<-l.sending.Done()
+				}
+				receive(receiver, s, from)
+			})
 		}
 	}
 }

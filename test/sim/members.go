@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -46,6 +47,33 @@ func (m *member) replaceDisk(seed uint64) {
 	if m.world.calls != nil {
 		m.disk.Intercept(m.world.calls.intercept(m))
 	}
+}
+
+// upgrade makes the next process of the member one of the next release.
+func (m *member) upgrade() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.isOld = false
+}
+
+// awaitUpgraded waits until the members know that all of them can read the newest formats, unless one has the former release.
+func (w *world) awaitUpgraded(ctx context.Context) error {
+	for _, m := range w.members {
+		m.mu.Lock()
+		isOld := m.isOld
+		m.mu.Unlock()
+		if isOld {
+			return nil
+		}
+	}
+	for _, m := range w.members {
+		for p := m.running(); p != nil && p.node.FormatLevel() < fsm.FormatLevel; sleep(startRetry) {
+			if ctx.Err() != nil {
+				return fmt.Errorf("member %d has level %d, although all members can read %d", m.number, p.node.FormatLevel(), fsm.FormatLevel)
+			}
+		}
+	}
+	return nil
 }
 
 // observe counts the calls of the member's disk.

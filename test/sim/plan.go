@@ -36,6 +36,7 @@ const (
 	Shortage   Kind = "shortage"   // one operation of a member finds no space or no descriptor
 	FailCall   Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
 	Move       Kind = "move"       // a partition is moved to other members
+	Upgrade    Kind = "upgrade"    // a member is stopped in order and started as one of the next release; in such a plan all begin with the former one
 	Drain      Kind = "drain"      // a member is drained, and undrained at the end
 	Scale      Kind = "scale"      // two of five members are removed at once, or one of three; new ones come at the end
 	Clock      Kind = "clock"      // the clock of a member is off by Amount
@@ -49,7 +50,10 @@ const (
 	Clocks      Kind = "clocks"     // all clocks together are off by Amount
 	RollBack    Kind = "roll back"  // the data folder of a member is replaced by a copy from before its last start; it is replaced
 	Clone       Kind = "clone"      // a second process runs on a copy of the data folder of a member, which is replaced
-	Restore     Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
+	// Rename: names and keys of the catalog change, and all members, or one if Amount is 1, are killed and started again.
+	Rename  Kind = "rename"
+	Backlog Kind = "backlog" // messages are sent that nobody receives until the end, see addBacklog
+	Restore Kind = "restore" // the cluster is copied, lost after Amount, and restored at the host of a member
 )
 
 // Fault is one disturbance. It begins At after the start of the load and ends Length later.
@@ -104,6 +108,7 @@ const (
 	slowDiskMax    = 100 * time.Millisecond
 	crawlDiskMax   = time.Second
 	clocksOffMax   = 30 * time.Second // of all clocks together: what was scheduled waits for as long when they are right again
+	backlogLength  = 2 * time.Minute  // of the slow links while a backlog is copied
 	longLengthMax  = 3 * time.Minute  // of the disks that hang or crawl
 
 	// What happens once in a plan at most needs a plan of at least this length, and begins in its first half.
@@ -121,7 +126,7 @@ const (
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Narrow, Reset, Reset, Restart,
 	Suspend, Suspend, Standstill, FlipBits, FlipJournal, FullDisk, SlowDisk, HungDisk, CrawlDisk, Shortage, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
-	Unreadable, Garble, Clocks, RollBack, Clone,
+	Unreadable, Garble, Clocks, RollBack, Clone, Rename,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -263,6 +268,16 @@ func (p *Plan) addOnce(r *rand.Rand, f Fault) {
 			p.Faults = append(p.Faults, Fault{Kind: PowerLoss, At: f.At, Length: lagOutage, Member: m, Other: m})
 		}
 	}
+	if f.Kind == LoseDisk && p.Length-f.At > backlogLength && r.IntN(2) == 0 {
+		p.addBacklog(f)
+	}
+}
+
+// addBacklog makes the copy that the member with an empty disk needs take minutes: there are many messages, and its links are slow.
+func (p *Plan) addBacklog(lost Fault) {
+	p.Faults = append(p.Faults,
+		Fault{Kind: Backlog, At: time.Second},
+		Fault{Kind: Narrow, At: lost.At + lost.Length, Length: backlogLength, Member: lost.Member, Other: lost.Member, Amount: paceMax})
 }
 
 // addEnd ends the plan with a loss of power, or the end of one process, while messages are on slow links, when clients
@@ -306,6 +321,9 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 		f.Amount = time.Duration(r.Int64N(int64(paceMax)))
 	case Unreadable:
 		f.Amount = time.Duration(r.IntN(badFiles))
+	case Rename:
+		f.Amount = time.Duration(r.IntN(2))
+		f.Length = min(f.Length, 10*time.Second)
 	case Clocks:
 		f.Amount = time.Duration(r.Int64N(2*int64(clocksOffMax))) - clocksOffMax
 	case RollBack, Clone:

@@ -235,7 +235,8 @@ func (m *member) loseDisk() (lost fsm.MemberID) {
 // replace removes a member that lost its disk when its host has a new member, as an operator does, who repeats what has failed or
 // was asked of a process that has ended. It is a finding if that never succeeds.
 func (w *world) replace(m *member, lost fsm.MemberID) {
-	for end := time.Now().Add(replaceWithin); time.Now().Before(end); {
+	begun := time.Now()
+	for time.Since(begun) < replaceWithin {
 		sleep(startRetry)
 		p := m.running()
 		if p == nil {
@@ -246,6 +247,9 @@ func (w *world) replace(m *member, lost fsm.MemberID) {
 		}
 		err := w.removeVia(p, lost)
 		if err == nil {
+			if w.hasBacklog && time.Since(begun) > backlogCopy {
+				w.happened(Backlog)
+			}
 			return
 		}
 		w.log.Warn("failed to remove a lost member", "error", err)

@@ -111,6 +111,7 @@ func simulate(report *Report, w *world) error {
 			s.mu.Unlock()
 		}
 	}
+	w.fill = l.fillBacklog
 	w.forget = func() {
 		for _, s := range l.streams {
 			s.forgetHolders()
@@ -163,6 +164,9 @@ func (l *load) finish(ctx context.Context) error {
 	l.world.startRest() //nolint:contextcheck // processes outlive it
 	l.world.undrainAll(ctx)
 	if err := l.world.awaitReady(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errStuck, err)
+	}
+	if err := l.world.awaitUpgraded(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errStuck, err)
 	}
 	l.stopSending()

@@ -27,6 +27,7 @@ type stream struct {
 	schedules   bool    // all messages are, and some are cancelled
 	redrives    bool    // dead letters are moved back
 	takes       bool    // it is received by receive-and-delete
+	isBacklog   bool    // it has no sender, and is received when sending ends
 	hasSessions bool
 	sessions    *sessionJudge
 	clockError  time.Duration // by which messages may come too early: 0 if the plan changes no clock

@@ -50,6 +50,8 @@ type world struct {
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
 	forget     func()         // called when the cluster is lost, before it is restored
 	resumed    func()         // called when hosts run again that stood still
+	hasBacklog bool           // the plan has the fault Backlog
+	fill       func()         // sends its messages
 
 	mu       sync.Mutex
 	restored *restoration // nil: the cluster was not restored
@@ -84,6 +86,7 @@ type member struct {
 	mu      sync.Mutex
 	process *process // nil: down
 	disk    *simfs.Disk
+	isOld   bool // the member runs the former release
 	// isCopied says that there is a copy of the disk: the processes on both stop when they find each other, and start no more.
 	isCopied bool
 }
@@ -93,6 +96,7 @@ type process struct {
 	member *member
 	host   *simnet.Host
 	node   *cluster.Node
+	begun  time.Time
 	// gateway serves AMQP clients.
 	gateway *amqp.Server
 	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
@@ -118,13 +122,15 @@ func (p *process) hasEnded() bool {
 func newWorld(plan *Plan, events *digest, log *slog.Logger) *world {
 	w := &world{
 		partitions: plan.Partitions, replicas: plan.replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
-		entries: newRecorder(events, nil), effects: make(map[Kind]int),
+		entries: newRecorder(events, nil), effects: make(map[Kind]int), hasBacklog: plan.has(Backlog),
 	}
 	w.network.Observe(events.sent)
 	w.network.DamageStreams(raftStream)
 	w.clients = w.network.Start(clientsHost)
 	for i := range plan.Members {
-		w.add(i, i, newClock()).replaceDisk(plan.Seed)
+		m := w.add(i, i, newClock())
+		m.isOld = plan.has(Upgrade)
+		m.replaceDisk(plan.Seed)
 	}
 	return w
 }
@@ -163,6 +169,11 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	if w.calls != nil && w.expect == 3 {
 		c.Sizes.Trailing = longTrailing
 	}
+	m.mu.Lock()
+	if m.isOld {
+		setFormerRelease(&c)
+	}
+	m.mu.Unlock()
 	var err error
 	if c.PeerListener, err = host.Listen(peerPort); err != nil {
 		return c, err
@@ -183,7 +194,7 @@ func (m *member) start() error {
 	if err != nil {
 		return err
 	}
-	p := &process{member: m, host: host, ended: make(chan struct{})}
+	p := &process{member: m, host: host, begun: time.Now(), ended: make(chan struct{})}
 	p.serving, p.stopServing = context.WithCancel(context.Background())
 	if p.node, err = cluster.Open(context.Background(), config); err != nil {
 		host.Kill()

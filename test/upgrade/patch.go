@@ -38,6 +38,10 @@ func patches() []overlay.Patch {
 	return []overlay.Patch{
 		{"fsm/level.go", "const FormatLevel uint32 = ", "const FormatLevel uint32 = 1 + "},
 
+		// Members of the former release in a simulation.
+		{"cluster/config.go", "\treadableLevel uint32 //", "\tReadableLevel uint32\n\treadableLevel uint32 //"},
+		{"cluster/start.go", "cmp.Or(n.config.readableLevel, ", "cmp.Or(n.config.readableLevel, n.config.ReadableLevel, "},
+
 		// The kind of command that carries the field.
 		{"fsm/kind.go", "type Kind uint8\n", "type Kind uint8\n\n// KindSendMarked is the kind of a SendMessages with a mark.\nconst KindSendMarked Kind = 200\n"},
 		{"fsm/kind.go", "\tKindSendMessages: {\n", `	KindSendMarked: {

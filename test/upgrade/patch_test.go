@@ -15,7 +15,7 @@ func TestNextRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", upgrade.Tag, "-count=1", "-run", "NextLevel|TestCommandsWaitForTheirLevel|TestPartitionsFollowTheLevel", "./fsm", "./partition", "./cluster")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", upgrade.Tag, "-count=1", "-run", "NextLevel|TestCommandsWaitForTheirLevel|TestPartitionsFollowTheLevel", "./fsm", "./partition", "./cluster", "./test/sim")
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
