@@ -27,8 +27,8 @@ func TestForwardingKeepsItsPromises(t *testing.T) {
 		more.Messages = 4
 		models["four messages"] = more
 		later := small()
-		later.Copies = 3
-		models["three late transfers and answers"] = later
+		later.Messages, later.Copies = 4, 3
+		models["four messages, three late transfers and answers"] = later
 		plain := later
 		plain.Messages, plain.Restores = 5, false
 		models["five messages without a restore"] = plain

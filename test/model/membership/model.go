@@ -93,7 +93,7 @@ func (Model) Describe(a model.Action) string {
 	who, detail := 'A'+rune(a>>4&15), int(a>>8)
 	switch a & 15 {
 	case elect:
-		return fmt.Sprintf("%c is elected by %s", who, memberSet(detail))
+		return fmt.Sprintf("%c is elected by %s in term %d", who, memberSet(detail), detail>>MembersMax)
 	case replicate:
 		return fmt.Sprintf("%c sends an entry or its commit index to %c", who, 'A'+rune(detail))
 	case replicateFails:
@@ -199,11 +199,24 @@ func (r *replica) lastTerm() uint8 {
 	return r.log[r.length-1].term
 }
 
-// elections emits the elections of a candidate by each smallest quorum. A leader begins with an entry of its term.
+// elections emits the elections of a candidate by each smallest quorum: in its next term, and in the first one that no replica knows, in
+// which it is a candidate after elections that it has lost.
 func (m Model) elections(s *State, i int, emit func(model.Action, *State)) {
+	next, unknown := s.replicas[i].term+1, uint8(0)
+	for v := range m.Members {
+		unknown = max(unknown, s.replicas[v].term+1)
+	}
+	m.electIn(s, i, next, emit)
+	if unknown > next {
+		m.electIn(s, i, unknown, emit)
+	}
+}
+
+// electIn emits the elections of a candidate in a term. A leader begins with an entry of its term; one that hears from no quorum steps
+// down and becomes a candidate.
+func (m Model) electIn(s *State, i int, term uint8, emit func(model.Action, *State)) {
 	r := &s.replicas[i]
-	term := r.term + 1
-	if r.leads || term > m.Terms || r.length >= m.Entries || r.latest.name(i) != r.name {
+	if term > m.Terms || r.length >= m.Entries || r.latest.name(i) != r.name {
 		return
 	}
 	willing := 0
@@ -228,7 +241,7 @@ func (m Model) elections(s *State, i int, emit func(model.Action, *State)) {
 		leader := &after.replicas[i]
 		leader.leads, leader.match = true, [MembersMax]uint8{}
 		leader.append(entry{term: term})
-		emit(action(elect, i, set), &after)
+		emit(action(elect, i, set|int(term)<<MembersMax), &after)
 	}
 }
 
