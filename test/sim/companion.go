@@ -44,7 +44,7 @@ func (p *Plan) addCompanions(r *rand.Rand) {
 			if f.losesData() {
 				with.At += f.Length // when the member heals
 			}
-			if f.Kind == Delay {
+			if with.Kind == Delay {
 				with.Amount = time.Duration(r.Int64N(int64(delayMax)))
 			}
 		default:

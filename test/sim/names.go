@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/confirm"
@@ -29,6 +30,12 @@ type names struct {
 // amount is 1, and asks them for all three when they have started. The former queue, the key, and the default
 // namespace for the host are findings, unless the member could not reach the leader of the catalog for as long as it waits for it.
 func (w *world) renameAndKill(f Fault) {
+	select {
+	case w.naming <- struct{}{}:
+		defer func() { <-w.naming }()
+	default:
+		return // another one is under way, and would see what this one changes
+	}
 	was := w.cluster()
 	changed, err := w.changeNames(f)
 	if err != nil {
@@ -43,10 +50,12 @@ func (w *world) renameAndKill(f Fault) {
 		m.kill(false)
 	}
 	sleep(f.Length)
+	var asked sync.WaitGroup
 	for _, m := range members {
 		go m.ensureRunning()
-		w.repairs.Go(func() { w.askForNames(m, changed, was) })
+		asked.Go(func() { w.askForNames(m, changed, was) })
 	}
+	asked.Wait()
 }
 
 // changeNames makes the changes at one member.

@@ -52,6 +52,7 @@ type world struct {
 	resumed    func()         // called when hosts run again that stood still
 	hasBacklog bool           // the plan has the fault Backlog
 	fill       func()         // sends its messages
+	naming     chan struct{}  // has one element while the names of a fault Rename are changed and asked for
 
 	mu       sync.Mutex
 	restored *restoration // nil: the cluster was not restored
@@ -122,7 +123,7 @@ func (p *process) hasEnded() bool {
 func newWorld(plan *Plan, events *digest, log *slog.Logger) *world {
 	w := &world{
 		partitions: plan.Partitions, replicas: plan.replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
-		entries: newRecorder(events, nil), effects: make(map[Kind]int), hasBacklog: plan.has(Backlog),
+		entries: newRecorder(events, nil), effects: make(map[Kind]int), hasBacklog: plan.has(Backlog), naming: make(chan struct{}, 1),
 	}
 	w.network.Observe(events.sent)
 	w.network.DamageStreams(raftStream)
