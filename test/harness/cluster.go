@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,8 @@ type Options struct {
 	Args       []string // further flags for every member
 	Network    *Network // that the members are in; nil: all listen on loopback
 	Binary     string   // of the members; "": the one of this module
+	// Data returns the data folder of member number i, from 0 on; nil: it is Member.Dir, which also has the configuration.
+	Data func(i int) string
 }
 
 // Cluster is a set of `peeklock serve` processes that bootstrap a cluster together.
@@ -47,6 +50,10 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.gossip, free = free[:o.Members], free[o.Members:]
 	for i := range o.Members {
 		m := newMember(t, dir, "member-"+strconv.Itoa(i+1))
+		m.Data = m.Dir
+		if o.Data != nil {
+			m.Data = o.Data(i)
+		}
 		c.configure(m, c.gossip[i], free[3*i:])
 		if o.Network != nil {
 			o.Network.assign(m, i)
@@ -92,9 +99,9 @@ func (c *Cluster) configure(m *Member, gossip string, free []string) {
 		c.t.Fatal(err)
 	}
 	m.AMQP, m.Admin, m.binary = free[0], free[1], c.options.Binary
-	m.socket = filepath.Join(m.Dir, "peeklock.sock")
+	m.socket = filepath.Join(cmp.Or(m.Data, m.Dir), "peeklock.sock")
 	m.args = []string{
-		"serve", "--config", config, "--name", m.Name, "--dir", m.Dir,
+		"serve", "--config", config, "--name", m.Name, "--dir", cmp.Or(m.Data, m.Dir),
 		"--amqp", m.AMQP, "--admin", m.Admin, "--peer", free[2], "--gossip", gossip,
 		"--expect", strconv.Itoa(c.options.Members), "--partitions", strconv.Itoa(c.options.Partitions),
 		"--key-name", KeyName, "--key", Key,

@@ -40,6 +40,7 @@ type Member struct {
 	AMQP  string // host:port for clients
 	Admin string // host:port of the HTTP control API
 	Dir   string
+	Data  string // data folder; "": Dir
 
 	t          testing.TB
 	args       []string

@@ -1,6 +1,11 @@
 package kit
 
 import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -12,6 +17,45 @@ func SmallDisk(t *testing.T, size string) string {
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// LoopDisk mounts an ext4 file system of its own, on a loop device over a file, and returns its folder. It skips the test where
+// that is not possible: it needs root, losetup and mkfs.ext4.
+func LoopDisk(t *testing.T, bytes int64) string {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "disk")
+	file, err := os.Create(image)
+	if err == nil {
+		err = errors.Join(file.Truncate(bytes), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		if err != nil {
+			t.Skipf("a loop device cannot be made here: %s: %v: %s", name, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("mkfs.ext4", "-q", "-F", image)
+	device := run("losetup", "--find", "--show", image)
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil { //nolint:noctx // the context of the test has ended
+			t.Errorf("detach %s: %v: %s", device, err, out)
+		}
+	})
+	dir := t.TempDir()
+	if err := syscall.Mount(device, dir, "ext4", 0, ""); err != nil {
+		t.Skipf("a loop device cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
