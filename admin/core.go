@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Limits of the listener. Together they bound the memory that clients can occupy: 512 connections with 16 KiB of headers
@@ -44,6 +45,8 @@ type Config struct {
 	// something with it: after that, ServerBusy is answered as Timeout, so that no client repeats what was done.
 	// nil: Control answers ServerBusy only before its first change.
 	TrackChanges func(context.Context) (tracked context.Context, changed func() bool)
+	// NamespaceUsage returns what a namespace stores, as it is known; nil: answers do not have it.
+	NamespaceUsage func(fsm.NamespaceID) fsm.Usage
 	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
 	// connections on this machine is then trusted too.
 	TrustLoopback bool

@@ -63,7 +63,7 @@ func subCode(code fsm.Code) string {
 	switch code { //nolint:exhaustive // the others have none
 	case fsm.InvalidArgument, fsm.MessageTooLarge:
 		return "SubCode=40000. "
-	case fsm.QuotaExceeded:
+	case fsm.QuotaExceeded, fsm.NamespaceFull:
 		return "SubCode=40300. "
 	case fsm.NotAllowed, fsm.EntityDisabled:
 		return "SubCode=40301. "

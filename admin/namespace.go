@@ -58,7 +58,12 @@ func (s *controlAPI) showNamespace(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, describeNamespace(namespace))
+	out := describeNamespace(namespace)
+	if s.config.NamespaceUsage != nil {
+		u := s.config.NamespaceUsage(namespace.ID)
+		out.Usage = &api.NamespaceUsage{Entities: u.Entities, Messages: u.Messages, Rules: u.Rules, MemoryBytes: u.MemoryBytes, DiskBytes: u.DiskBytes}
+	}
+	s.writeJSON(w, r, http.StatusOK, out)
 	return nil
 }
 

@@ -66,6 +66,8 @@ func statusOf(code fsm.Code) httpStatus {
 		return httpStatus{http.StatusGone, "SessionLockLost"}
 	case fsm.SessionCannotBeLocked:
 		return httpStatus{http.StatusConflict, "SessionCannotBeLocked"}
+	case fsm.NamespaceFull:
+		return httpStatus{http.StatusForbidden, "NamespaceFull"}
 	case fsm.PreconditionFails:
 		return httpStatus{http.StatusPreconditionFailed, "PreconditionFails"}
 	}

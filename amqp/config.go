@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Config configures a Server. Start from DefaultConfig.
@@ -49,6 +50,9 @@ type Config struct {
 	// whole sentences; "" if it accepts them. nil: it always accepts them. Clients get the reason with
 	// server-busy. BusyReason must be cheap.
 	BusyReason func() string
+	// QuotaReason returns the reason why no more is stored for a namespace, as BusyReason does; "" if it is not known. Clients
+	// get it with amqp:resource-limit-exceeded. nil: it is never known.
+	QuotaReason func(namespace fsm.NamespaceID) string
 }
 
 // DefaultConfig returns a Config with every limit set. The caller adds Broker, Authorizer and usually

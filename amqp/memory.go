@@ -93,11 +93,16 @@ func (c *conn) refuseForMemory() refusal.Cause {
 		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.")
 }
 
-// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, if the
-// reason is known.
+// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, and the reason why the
+// namespace may not store more to one because of that, if the reason is known.
 func (c *conn) withBusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
 	if code == fsm.ServerBusy && c.config.BusyReason != nil {
 		if reason := c.config.BusyReason(); reason != "" {
+			cause.Text = reason
+		}
+	}
+	if code == fsm.NamespaceFull && c.config.QuotaReason != nil {
+		if reason := c.config.QuotaReason(c.credentials.Namespace()); reason != "" {
 			cause.Text = reason
 		}
 	}

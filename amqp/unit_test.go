@@ -133,7 +133,7 @@ func TestCreditGrantedToSendersIsRefilled(t *testing.T) {
 // Every code has its own row in the table.
 func TestEveryCodeHasItsOwnCondition(t *testing.T) {
 	t.Parallel()
-	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
+	for code := fsm.OK; code <= fsm.NamespaceFull; code++ {
 		v := refusal.ReplyOf(code)
 		if (v.Condition == "") != (code == fsm.OK) || v.Text == "" || v.Status < 200 || v.Status > 599 {
 			t.Errorf("%v: %+v", code, v)

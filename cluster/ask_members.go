@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
@@ -73,6 +74,30 @@ func (m members) Hello(ctx context.Context, member fsm.MemberID, request bootstr
 // Pledge asks another member for a pledge.
 func (m members) Pledge(ctx context.Context, member fsm.MemberID, request bootstrap.PledgeRequest) (bool, error) {
 	return askPledge.Ask(ctx, m.node.member(member), request)
+}
+
+// others lists the other members that gossip considers alive.
+func (m members) others() []fsm.MemberID {
+	return slices.DeleteFunc(m.node.gossip.Alive(), func(id fsm.MemberID) bool { return id == m.node.self })
+}
+
+// holders lists the members that hold replicas of a partition; for the catalog this one, whose leader it is.
+func (m members) holders(id fsm.PartitionID) (list []fsm.MemberID) {
+	placed := m.node.partitions.Load()
+	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
+		return []fsm.MemberID{m.node.self}
+	}
+	for _, replica := range (*placed)[id-1].Replicas {
+		list = append(list, replica.Member)
+	}
+	return list
+}
+
+// diskForData returns the free bytes of this member's disk above its reserve; false while the disk is not measured, or so full
+// that the member refuses all growth.
+func (m members) diskForData() (free uint64, known bool) {
+	space := m.node.raftLog.DiskSpace()
+	return space.Free - min(space.Free, space.Reserve), space.Total > 0 && !space.ReadOnly
 }
 
 // Status asks a member for the status of its replica of a partition.

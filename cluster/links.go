@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/query"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -51,6 +52,7 @@ func (n *Node) registerQueries() {
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
 	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
+	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
 }
 
 // The queries between nodes about members, placement and replicas.
@@ -62,6 +64,7 @@ var (
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, topology.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
 	askCampaign        = rpc.Query[partition.Question, partition.Verdict]{Kind: rpc.QueryCampaign}
+	askUsage           = rpc.Query[struct{}, quota.Report]{Kind: rpc.QueryUsage}
 )
 
 // hello answers sayHello, the query for the identity and state of this member.

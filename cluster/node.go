@@ -22,6 +22,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
@@ -60,6 +61,7 @@ type Node struct {
 	peerClient   *rpc.Client
 	space        *space.Monitor
 	slowDisk     *slowdisk.Monitor
+	quotas       *quota.Monitor
 	health       *health.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
@@ -125,6 +127,16 @@ func (n *Node) BusyReason() string {
 	}
 	return ""
 }
+
+// QuotaReason returns, for clients, why leaders refuse to store more for a namespace and what to do, and "" when they do not.
+func (n *Node) QuotaReason(id fsm.NamespaceID) string { return n.quotas.Reason(id) }
+
+// NamespaceUsage returns what a namespace stores, as the leaders of its partitions have added it up within two seconds.
+func (n *Node) NamespaceUsage(id fsm.NamespaceID) fsm.Usage { return n.quotas.Usage(id) }
+
+// SetMemory sets how much memory the index of this member may take, and how much it takes, in bytes. It reports whether
+// several namespaces hold data at this member: then those that hold more than their share are refused first.
+func (n *Node) SetMemory(most, used int64) (isShared bool) { return n.quotas.SetMemory(most, used) }
 
 // Readiness reports, check by check, whether clients should be sent to this member now. See package health.
 func (n *Node) Readiness() []health.Check { return n.health.Readiness() }

@@ -26,6 +26,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/query"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
@@ -162,6 +163,13 @@ func (n *Node) open(ctx context.Context) error {
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicas.Name})
+	n.quotas = quota.New(&quota.Config{
+		Self: n.self, Groups: n.replicas.All, Others: members{n}.others, Members: members{n}.holders, Disk: members{n}.diskForData,
+		Ask: func(ctx context.Context, member fsm.MemberID) (quota.Report, error) {
+			return askUsage.Ask(ctx, n.member(member), struct{}{})
+		},
+		ViewCatalog: query.Replicas{Local: reach.LocalReplica}.ViewCatalog, Logger: n.log,
+	})
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
@@ -181,7 +189,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	for _, task := range []func(context.Context){
-		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.slowDisk.Run, n.clockLoop,
+		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.slowDisk.Run, n.quotas.Run, n.clockLoop,
 		n.comparer.Run, n.forwarder.Run,
 	} {
 		n.startTask(task)
@@ -201,6 +209,7 @@ func (n *Node) replicaConfig(id fsm.PartitionID) partition.Config {
 		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
 		LeaderFound:       func() { n.router.LeaderChanged(id) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
+		Refuses:           func(command []byte) fsm.Code { return n.quotas.Refuses(id, command) },
 		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,
 		Timing:      n.config.Timing.Raft,
 		Sizes:       n.config.Sizes,

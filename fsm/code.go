@@ -51,6 +51,8 @@ func (c Code) String() string {
 		return "session lock lost"
 	case SessionCannotBeLocked:
 		return "session cannot be locked"
+	case NamespaceFull:
+		return "namespace is full"
 	}
 	return "code " + strconv.Itoa(int(c))
 }

@@ -198,7 +198,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetSessionState).Fields) },
 	},
 	KindTransact: {
-		name: "transaction", machines: MachineQueues, level: 1, grows: alwaysGrows, brings: true,
+		name: "transaction", machines: MachineQueues, level: 1, grows: mayGrow, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Transact).fields) },
 	},
 	KindBeginEpoch: {
@@ -317,7 +317,7 @@ func (k Kind) String() string {
 }
 
 // Grows reports whether commands of this kind may store data, so that they are refused while disk space or memory is low;
-// Grows of a command says whether it does. A transaction may settle messages, but its sends come with it.
+// Grows of a command says whether it does.
 func (k Kind) Grows() bool { return k.row().grows != neverGrows }
 
 // Grows reports whether an encoded command stores data, so that it is refused while disk space or memory is low. What

@@ -120,6 +120,11 @@ func ValidTransferOut(via EntityID, to Destination, nameBytes, messages int) boo
 	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= EntityNameBytesMax && messages > 0
 }
 
+// grows reports whether the transaction does more than to settle messages and to clear states.
+func (c Transact) grows() bool {
+	return len(c.Sends)+len(c.Transfers) > 0 || slices.ContainsFunc(c.Settles, SettleMessages.grows) || slices.ContainsFunc(c.States, SetSessionState.grows)
+}
+
 func (Transact) kind() Kind                           { return KindTransact }
 func (c Transact) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 

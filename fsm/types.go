@@ -183,6 +183,9 @@ const (
 
 	SessionLockLost       Code = 19
 	SessionCannotBeLocked Code = 20 // locked by another receiver
+
+	// NamespaceFull is the refusal of a leader before it proposes: the namespace holds more than its share, or its limit.
+	NamespaceFull Code = 21
 )
 
 // EntityStatus is set by an operator and restricts an entity. The numbers are part of the log

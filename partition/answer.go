@@ -32,9 +32,9 @@ const (
 type Answer struct {
 	Outcome Outcome
 	// Final is set in a Refused answer that a retry will not change soon: the leader refuses commands that make data
-	// grow because of SetReadOnly.
+	// grow because of SetReadOnly or Config.Refuses. The caller gets the Code of its Result.
 	Final bool
-	// Result of a Refused answer has the Code ServerBusy when a queue of this leader is full, and OK when
+	// Result of a Refused answer has the Code ServerBusy when a queue of this leader is full, that of a Final one, and OK when
 	// this replica is not the leader.
 	Result fsm.Result
 }

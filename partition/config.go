@@ -102,6 +102,9 @@ type Config struct {
 	// MeasureDisk returns the free and total bytes of the file system of a folder; nil means statfs. As with
 	// Sizes.Reserve, the first group that is opened on a Log decides.
 	MeasureDisk func(dir string) (free, total uint64, err error)
+	// Refuses returns the code with which the leader refuses a command whose kind may make data grow, OK for most. It must be
+	// cheap and must not block; nil refuses nothing.
+	Refuses func(command []byte) fsm.Code
 	// Timing holds timeouts and intervals; the zero value means DefaultTiming.
 	Timing Timing
 	// Sizes holds limits in bytes; the zero value means DefaultSizes.

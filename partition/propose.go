@@ -126,18 +126,28 @@ func (p *proposer) init(g *Group) {
 // called exactly once with the outcome: on the goroutine of apply, on that of the body reader or, when the
 // command is refused at once, on the caller's own. It must not block. Submit never blocks: over its limits it
 // refuses with ServerBusy, and it does the same for commands that make data grow while disk or memory are
-// low, for commands that take messages while a new leader's time is unconfirmed, and for commands whose format
+// low, for commands that Config.Refuses refuses (with its code), for commands that take messages while a new leader's time is unconfirmed, and for commands whose format
 // level the log has not reached.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	info, _ := fsm.PeekCommand(command)
 	final := g.toldReadOnly.Load()
-	readOnly := info.Kind.Grows() && (final || g.cfg.Log.Disk().RefusesGrowth()) && fsm.Grows(command)
+	readOnly := info.Kind.Grows() && (final || g.cfg.Log.Disk().RefusesGrowth()) && fsm.Grows(command) && !g.withdraws(command)
+	full := fsm.OK
+	if g.cfg.Refuses != nil && info.Kind.Grows() {
+		full = g.cfg.Refuses(command)
+	}
 	early := g.isEarly(info.Kind.Level())
 	p.mu.Lock()
 	if !p.leading {
 		p.mu.Unlock()
 		done(Answer{Outcome: Refused})
+		return
+	}
+	if full != fsm.OK && !readOnly {
+		p.mu.Unlock()
+		p.g.counts.refused.Add(1)
+		done(Answer{Outcome: Refused, Final: true, Result: fsm.Result{Code: full}})
 		return
 	}
 	if readOnly || early || p.holdsTaking(info.Kind) || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
@@ -171,6 +181,15 @@ func (g *Group) SetReadOnly(on bool) { g.toldReadOnly.Store(on) }
 // isReadOnly reports whether commands that make data grow are refused.
 func (g *Group) isReadOnly() bool {
 	return g.toldReadOnly.Load() || g.cfg.Log.Disk().RefusesGrowth()
+}
+
+// withdraws reports whether a command, which may make data grow, only withdraws access rules: that is never refused.
+func (g *Group) withdraws(command []byte) (only bool) {
+	g.View(func(m Machine) {
+		c, ok := m.(interface{ Withdraws(command []byte) bool })
+		only = ok && c.Withdraws(command)
+	})
+	return only
 }
 
 // notify wakes run.

@@ -16,6 +16,18 @@ type Namespace struct {
 	// AccessRules, with their keys, are in the answer to a creation only; /v1/access shows them
 	// later.
 	AccessRules []AccessRule `json:"accessRules,omitempty"`
+	// Usage is what it stores, in the answer to a request for one namespace only.
+	Usage *NamespaceUsage `json:"usage,omitempty"`
+}
+
+// NamespaceUsage is what a namespace stores, added up by the leaders of its partitions within two seconds. MemoryBytes is
+// estimated; each replica takes the bytes once.
+type NamespaceUsage struct {
+	Entities    uint64 `json:"entities"` // shards count one each
+	Messages    uint64 `json:"messages"` // in all states; each copy in a subscription is one
+	Rules       uint64 `json:"rules"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+	DiskBytes   uint64 `json:"diskBytes"`
 }
 
 // NamespaceSettings are the settings of a namespace. A field that is nil is kept by PATCH, and gets its default from PUT.

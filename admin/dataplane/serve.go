@@ -157,7 +157,7 @@ func statusOf(code fsm.Code) int {
 		return http.StatusBadRequest
 	case fsm.Unauthorized:
 		return http.StatusUnauthorized
-	case fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.EntityDisabled:
+	case fsm.QuotaExceeded, fsm.NamespaceFull, fsm.MessageTooLarge, fsm.EntityDisabled:
 		return http.StatusForbidden
 	case fsm.NotAllowed:
 		return http.StatusMethodNotAllowed

@@ -42,6 +42,8 @@ func ReplyOf(code fsm.Code) Reply {
 		return Reply{Cause: New(wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows, or the batch makes too many copies. Send a smaller one, or raise the maximum message size of the entity."), Status: http.StatusBadRequest}
 	case fsm.QuotaExceeded:
 		return Reply{Cause: AfterChange(wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size."), Status: http.StatusForbidden}
+	case fsm.NamespaceFull:
+		return Reply{Cause: AfterChange(wire.ConditionResourceLimitExceeded, "The namespace holds more than its share of memory or disk space. Receive, purge or delete some of its messages and rules."), Status: http.StatusForbidden}
 	case fsm.InvalidArgument:
 		return Reply{Cause: New(wire.ConditionArgumentError, "An argument is not valid. Correct the request."), Status: http.StatusBadRequest}
 	case fsm.NotAllowed:

@@ -11,7 +11,7 @@ import (
 // Every text contains advice, in sentences.
 func TestRefusalTextsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	for code := fsm.OK + 1; code <= fsm.EntityDisabled; code++ {
+	for code := fsm.OK + 1; code <= fsm.NamespaceFull; code++ {
 		for _, v := range []Reply{ReplyOf(code), ReplyOf(code).WithEntity("orders"), SettleReplyOf(code)} {
 			if !strings.HasSuffix(v.Text, ".") || strings.Count(v.Text, ". ") == 0 && v.Retry != RetryLater {
 				t.Errorf("%v: %q", code, v.Text)

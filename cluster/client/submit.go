@@ -145,8 +145,8 @@ func (p *Client) handleAnswer(q *request, tag uint64, answer partition.Answer, h
 		p.mu.Unlock()
 		return // a later submission is in flight
 	}
-	if answer.Final && !q.unknown { // a full disk: another submission would not change that
-		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
+	if answer.Final && !q.unknown { // a full disk or namespace: another submission would not change that
+		p.finish(q, fsm.Result{Code: answer.Result.Code})
 		return
 	}
 	q.state = requestQueued

@@ -25,7 +25,8 @@ func (h *requestHead) fields(x *fields.Codec, kind frameKind) {
 	}
 }
 
-// answerHead precedes the result in an answer whose outcome is Done, and is all of another one.
+// answerHead precedes the result in an answer whose outcome is Done, and in a final refusal for another reason than
+// ServerBusy. It is all of other answers.
 type answerHead struct {
 	outcome partition.Outcome
 	final   bool

@@ -382,6 +382,13 @@ func (c *Conn) handleAnswer(id uint64, body []byte) error {
 			answer.Result, err = fsm.DecodeResult(x.Buf)
 		}
 	case partition.Refused, partition.Unknown:
+		if answer.Final {
+			answer.Result.Code = fsm.ServerBusy
+		}
+		if err == nil && answer.Final && len(x.Buf) > 0 {
+			answer.Result, err = fsm.DecodeResult(x.Buf)
+			break
+		}
 		err = x.End()
 	default:
 		return ErrFrame

@@ -52,6 +52,8 @@ const (
 	QuerySubscriptions QueryKind = 24 // by parts of their names, at the catalog's leader
 
 	QueryCatalogIndex QueryKind = 25 // that the catalog's leader has applied
+
+	QueryUsage QueryKind = 26 // what namespaces hold at a member
 )
 
 // ReplyStatus says how a query ended.

@@ -148,6 +148,12 @@ func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("a firm refusal: %+v", a)
 	}
+	f.Conn("server").Submit(1, pulseCommand(), got, 11)
+	group.Await(t, 4, 0)
+	group.Submits[3].Done(partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.NamespaceFull}})
+	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Final || a.answer.Result.Code != fsm.NamespaceFull || a.hint != "somebody" {
+		t.Fatalf("a firm refusal with a reason: %+v", a)
+	}
 	f.Conn("server").Submit(9, pulseCommand(), got, 9)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 9 {
 		t.Fatalf("answered %+v", a)

@@ -311,7 +311,7 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 		x := fields.Encoder(buf)
 		head := answerHead{a.Outcome, a.Final, hint}
 		head.fields(&x)
-		if a.Outcome == partition.Done {
+		if a.Outcome == partition.Done || a.Final && a.Result.Code == fsm.NamespaceFull {
 			x.Buf = fsm.AppendResult(x.Buf, a.Result)
 		}
 		err = s.writer.end(x.Buf)

@@ -143,7 +143,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.Version = p.cluster.Version
 	gateway.ConnectionsPerPeerMax = p.connectionsPerAddress
 	gateway.Processors = p.processors
-	gateway.BusyReason = m.node.BusyReason
+	gateway.BusyReason, gateway.QuotaReason = m.node.BusyReason, m.node.QuotaReason
 	if p.memory != nil {
 		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections
 		gateway.ConnectionsPerPeerMax = p.memory.plan.perAddress(p.connectionsPerAddress, p.connectionsPerAddressIsGiven)
@@ -184,6 +184,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Audit:           p.audit,
 		Ready:           m.isReady,
 		TrackChanges:    client.TrackChanges,
+		NamespaceUsage:  m.node.NamespaceUsage,
 		ReadinessChecks: m.readiness,
 		LivenessChecks:  m.liveness,
 		Logger:          p.logger.With("component", "admin"),

@@ -18,6 +18,9 @@ import (
 // Intervals and thresholds of the guard.
 const (
 	memoryCheckEvery = time.Second
+	// memorySharedPercent of its share is what the index may take before all sends are refused, if namespaces share it: up to
+	// then only those are refused that hold more than their share (package quota).
+	memorySharedPercent = 125
 	// memoryCollectEvery is the interval at which the guard runs the garbage collector while sends are refused.
 	// Without it, minutes could pass before a cycle shows that receiving has freed memory.
 	memoryCollectEvery = 10 * time.Second
@@ -35,12 +38,16 @@ const (
 type memoryConsumer interface {
 	memoryUsed() int64 // by the gateway of the member, in bytes
 	setShortOfMemory(on bool)
+	// setIndex tells how much memory the index of the member may take, and how much it takes. It reports whether several
+	// namespaces share it, so that those that hold most are refused first.
+	setIndex(most, used int64) (isShared bool)
 }
 
 // memoryGuard makes the members of the process refuse sends while the index of waiting messages takes more than
 // its share. Every replica holds its index in memory, so the index grows with the backlog, and near GOMEMLIMIT the
 // garbage collector would run all the time. The index is measured, not estimated: it is the live heap after the
-// last cycle of the collector, less what the gateways hold.
+// last cycle of the collector, less what the gateways hold. If namespaces share it, those that hold more than their share are
+// refused first, and all only when that does not help.
 type memoryGuard struct {
 	plan    memoryPlan
 	logger  *slog.Logger
@@ -145,8 +152,17 @@ func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 		}
 		g.index = max(0, g.index)
 	}
+	most := g.plan.index
+	for _, u := range g.consumers {
+		if n := int64(len(g.consumers)); u.setIndex(g.plan.index/n, g.index/n) {
+			most = g.plan.index / 100 * memorySharedPercent
+		}
+	}
 	switch {
-	case !g.overLimit && g.index > g.plan.index:
+	case !g.overLimit && g.index > g.plan.index && g.index <= most && now.Sub(g.collected) >= memoryCollectEvery:
+		g.collected = now
+		g.collect()
+	case !g.overLimit && g.index > most:
 		g.set(true)
 		g.logger.ErrorContext(ctx, "member became read-only: waiting messages exceeded their share of memory, so new messages and entities are refused; "+
 			"receive, purge or delete messages, raise memory_limit, or move partitions to other members",
@@ -186,5 +202,10 @@ func (g *memoryGuard) stats() membermetrics.Memory {
 
 // memoryUsed returns what the connections of the gateway hold, in bytes.
 func (m *member) memoryUsed() int64 { return m.gateway.Stats().Memory.Used }
+
+// setIndex divides the memory of the index among the namespaces.
+func (m *member) setIndex(most, used int64) (isShared bool) {
+	return m.node.SetMemory(most, used)
+}
 
 func (m *member) setShortOfMemory(on bool) { m.node.SetLowMemory(on) }

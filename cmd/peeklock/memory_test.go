@@ -132,10 +132,43 @@ type user struct {
 	used  int64
 	short bool
 	told  int
+	// shared says that several namespaces hold data.
+	shared bool
 }
 
 func (u *user) memoryUsed() int64        { return u.used }
 func (u *user) setShortOfMemory(on bool) { u.short, u.told = on, u.told+1 }
+func (u *user) setIndex(_, _ int64) bool { return u.shared }
+
+// While several namespaces share the index, those that hold most are refused first: all sends only when the index takes a
+// quarter more than its share.
+func TestGuardRefusesAllOnlyIfSharesDoNotHelp(t *testing.T) {
+	t.Parallel()
+	g := newMemoryGuard(memoryPlan{limit: 1000 << 20, index: 400 << 20}, slog.New(slog.DiscardHandler))
+	var live int64
+	var cycles uint64
+	g.read = func() (int64, uint64) { cycles++; return live, cycles }
+	g.collect = func() {}
+	shared, alone := &user{shared: true}, &user{}
+	now := time.Now()
+	for _, c := range []struct {
+		of   *user
+		live int64
+		want bool
+	}{{alone, 401 << 20, true}, {shared, 401 << 20, false}, {shared, 499 << 20, false}, {shared, 501 << 20, true}, {shared, 359 << 20, false}} {
+		g.consumers, live, now = []memoryConsumer{c.of}, c.live, now.Add(time.Second)
+		if c.of == alone {
+			g.overLimit = false
+		}
+		g.check(t.Context(), now)
+		if c.of.short != c.want {
+			t.Errorf("%d MiB, shared %t: all are refused %t, want %t", c.live>>20, c.of.shared, c.of.short, c.want)
+		}
+		if c.of == alone {
+			g.overLimit = false
+		}
+	}
+}
 
 // A small heap is collected less often, within the limit of the process; a large one as Go does by default.
 func TestCollectorIsPacedByTheHeap(t *testing.T) {

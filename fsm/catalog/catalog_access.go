@@ -27,6 +27,34 @@ func mergeAccess(old, rules []fsm.AccessRule, now fsm.Instant) []fsm.AccessRule 
 	return list
 }
 
+// Withdraws reports whether an encoded command only withdraws access rules: each of those that it leaves exists already, as
+// it is.
+func (c *Machine) Withdraws(command []byte) bool {
+	info, err := fsm.PeekCommand(command)
+	if err != nil || info.Kind != fsm.KindSetAccess {
+		return false
+	}
+	_, decoded, _ := fsm.DecodeCommand(command)
+	cmd, ok := decoded.(fsm.SetAccess)
+	s := c.namespace(cmd.Namespace)
+	if !ok || s == nil {
+		return false
+	}
+	old := s.Access
+	if cmd.Entity != 0 {
+		i, found := c.idIndex(cmd.Entity)
+		if !found {
+			return false
+		}
+		old = c.byID[i].Access
+	}
+	return !slices.ContainsFunc(cmd.Rules, func(a fsm.AccessRule) bool {
+		return !slices.ContainsFunc(old, func(b fsm.AccessRule) bool {
+			return a.Name == b.Name && a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights
+		})
+	})
+}
+
 // setAccess replaces the access rules of an entity or namespace.
 func (c *Machine) setAccess(cmd fsm.SetAccess) fsm.Result {
 	s := c.namespace(cmd.Namespace)

@@ -46,7 +46,7 @@ func packageImports() map[string][]string {
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/confirm":    {},
@@ -60,6 +60,7 @@ func packageImports() map[string][]string {
 		"cluster/health":     {"fsm", "partition", "cluster/raftgroup", "cluster/replicas"},
 		"cluster/levels":     {"fsm", "partition", "cluster/bootstrap", "cluster/datadir", "cluster/gossip", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/slowdisk":   {"fsm", "partition", "cluster/notify", "cluster/raftgroup"},
+		"cluster/quota":      {"fsm", "fsm/catalog", "partition", "cluster/raftgroup"},
 		"cluster/space":      {"fsm", "partition", "cluster/gossip", "cluster/move"},
 		"cluster/replicas":   {"fsm", "partition", "cluster/datadir", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/raftgroup":  {"fsm", "fsm/catalog", "fsm/queue", "partition"},

@@ -1,0 +1,345 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/partition"
+)
+
+const (
+	interval     = time.Second // between two sums
+	askTimeout   = interval    // for the report of another member
+	entitiesPage = 256         // entities read under one lock of a state machine
+	// Delay is how long after a namespace has exceeded its share all leaders refuse it, unless members do not answer.
+	Delay = interval + askTimeout
+)
+
+// Report is what a member tells the others.
+type Report struct {
+	Led    map[fsm.NamespaceID]fsm.Usage `json:"Led"`    // of the partitions that it leads
+	Excess []Excess                      `json:"Excess"` // of the partitions that it holds
+}
+
+// Config is what a Monitor needs.
+type Config struct {
+	Self fsm.MemberID
+	// Groups returns the open replicas of this member.
+	Groups func() map[fsm.PartitionID]*partition.Group
+	// Others returns the other living members, Ask asks one of them.
+	Others func() []fsm.MemberID
+	Ask    func(ctx context.Context, member fsm.MemberID) (Report, error)
+	// ViewCatalog calls a function with this member's replica of the catalog, if it is open.
+	ViewCatalog func(func(*catalog.Machine))
+	// Members returns the members that hold replicas of a partition.
+	Members func(fsm.PartitionID) []fsm.MemberID
+	// Disk returns the free bytes of the member's disk that data may take.
+	Disk   func() (free uint64, known bool)
+	Logger *slog.Logger
+}
+
+// Monitor adds up what namespaces hold, and says which ones are refused.
+type Monitor struct {
+	Config
+
+	memory atomic.Pointer[capacity] // nil: no limit
+	state  atomic.Pointer[state]
+
+	// Run owns these.
+	namespaces map[fsm.EntityID]fsm.NamespaceID // of entities, which never change theirs
+}
+
+// state is what the newest sums say. It is replaced and never changed.
+type state struct {
+	own Report
+	// namespaces is the number of those that hold data at this member.
+	namespaces int
+	others     map[fsm.MemberID]Report
+	usage      map[fsm.NamespaceID]fsm.Usage // of all members' Led
+	// over are the members at which a namespace exceeds its share, with the excess.
+	over map[fsm.NamespaceID]map[fsm.MemberID]Excess
+}
+
+// New returns a Monitor. Run runs it.
+func New(config *Config) *Monitor {
+	m := &Monitor{Config: *config, namespaces: make(map[fsm.EntityID]fsm.NamespaceID)}
+	m.state.Store(&state{})
+	return m
+}
+
+// SetMemory tells the monitor how much memory the messages of this member may take, and how much they take as measured, in
+// bytes. What is measured and belongs to no namespace counts as taken. It reports whether several namespaces hold data here.
+func (m *Monitor) SetMemory(most, used int64) (isShared bool) {
+	m.memory.Store(&capacity{total: uint64(max(0, most)), free: uint64(max(0, most-used))})
+	return m.state.Load().namespaces > 1
+}
+
+// Report returns the newest sums of this member.
+func (m *Monitor) Report() Report { return m.state.Load().own }
+
+// Usage returns what a namespace holds, in all partitions whose leaders are known.
+func (m *Monitor) Usage(id fsm.NamespaceID) fsm.Usage { return m.state.Load().usage[id] }
+
+// Run adds up once a second until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			m.Update(ctx)
+		}
+	}
+}
+
+// Update adds up what this member holds, asks the others, and decides.
+func (m *Monitor) Update(ctx context.Context) {
+	before := m.state.Load()
+	next := new(state)
+	next.own, next.namespaces = m.sum(before)
+	m.state.Store(&state{own: next.own, namespaces: next.namespaces, others: before.others, usage: before.usage, over: before.over}) // for those who ask
+	next.others = m.askOthers(ctx)
+	next.decide(m.Self)
+	m.state.Store(next)
+	m.logChanges(ctx, before, next)
+}
+
+// sum adds up the replicas of this member, and counts the namespaces in them.
+func (m *Monitor) sum(before *state) (report Report, namespaces int) {
+	report = Report{Led: make(map[fsm.NamespaceID]fsm.Usage)}
+	memory, disk := make(map[fsm.NamespaceID]uint64), make(map[fsm.NamespaceID]uint64)
+	for id, group := range m.Groups() {
+		if id == fsm.CatalogPartition {
+			continue
+		}
+		leads := group.Status().IsLeader
+		for namespace, u := range m.sumOf(group) {
+			memory[namespace] += u.MemoryBytes
+			disk[namespace] += u.DiskBytes
+			if leads {
+				u.Add(report.Led[namespace])
+				report.Led[namespace] = u
+			}
+		}
+	}
+	alone := false
+	m.ViewCatalog(func(c *catalog.Machine) { alone = len(c.Namespaces("", 2)) == 1 })
+	if c := m.memory.Load(); c != nil && c.total > 0 {
+		free := min(c.free, c.total-min(c.total, sumOf(memory)))
+		report.Excess = capacity{c.total, free}.exceeding(Memory, alone, memory, before.was(Memory))
+	}
+	if free, known := m.Disk(); known {
+		c := capacity{total: free + sumOf(disk), free: free}
+		report.Excess = append(report.Excess, c.exceeding(Disk, alone, disk, before.was(Disk))...)
+	}
+	return report, len(memory)
+}
+
+func sumOf(held map[fsm.NamespaceID]uint64) (sum uint64) {
+	for _, bytes := range held {
+		sum += bytes
+	}
+	return sum
+}
+
+// was returns a function that reports whether a namespace exceeded its share of this member.
+func (s *state) was(of Resource) func(fsm.NamespaceID) bool {
+	return func(id fsm.NamespaceID) bool {
+		for _, e := range s.own.Excess {
+			if e.Namespace == id && e.Resource == of {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// sumOf adds up one replica. Entities that the catalog does not know any more, or not yet, are left out.
+func (m *Monitor) sumOf(group *partition.Group) map[fsm.NamespaceID]fsm.Usage {
+	type one struct {
+		id fsm.EntityID
+		u  fsm.Usage
+	}
+	sums, page := make(map[fsm.NamespaceID]fsm.Usage), make([]one, 0, entitiesPage)
+	for after, done := fsm.EntityID(0), false; !done; {
+		page, done = page[:0], true
+		group.View(func(machine partition.Machine) {
+			if queues := raftgroup.Queues(machine); queues != nil {
+				after, done = queues.EachUsage(after, entitiesPage, func(id fsm.EntityID, u fsm.Usage) { page = append(page, one{id, u}) })
+			}
+		})
+		for i := range page {
+			namespace := m.namespaceOf(page[i].id)
+			u := sums[namespace]
+			u.Add(page[i].u)
+			sums[namespace] = u
+		}
+	}
+	delete(sums, 0)
+	return sums
+}
+
+// namespaceOf returns the namespace of an entity or shard, 0 if it is not known.
+func (m *Monitor) namespaceOf(id fsm.EntityID) fsm.NamespaceID {
+	namespace, known := m.namespaces[id]
+	if !known {
+		if namespace = m.find(id); namespace != 0 {
+			if len(m.namespaces) >= 4*fsm.EntitiesMax { // most were deleted
+				clear(m.namespaces)
+			}
+			m.namespaces[id] = namespace
+		}
+	}
+	return namespace
+}
+
+// find looks an entity up in the catalog.
+func (m *Monitor) find(id fsm.EntityID) (namespace fsm.NamespaceID) {
+	m.ViewCatalog(func(c *catalog.Machine) {
+		if e, found := c.ByID(id); found {
+			namespace = e.Namespace
+		}
+	})
+	return namespace
+}
+
+// askOthers asks all other members at once. Those that do not answer are left out: their replicas are not counted.
+func (m *Monitor) askOthers(ctx context.Context) map[fsm.MemberID]Report {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	reports := make(map[fsm.MemberID]Report)
+	for _, member := range m.Others() {
+		asking.Go(func() {
+			report, err := m.Ask(ctx, member)
+			if err != nil || len(report.Led) > fsm.NamespacesMax || len(report.Excess) > 2*fsm.NamespacesMax {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			reports[member] = report
+		})
+	}
+	asking.Wait()
+	return reports
+}
+
+// decide derives the rest from the reports.
+func (s *state) decide(self fsm.MemberID) {
+	s.usage, s.over = make(map[fsm.NamespaceID]fsm.Usage), make(map[fsm.NamespaceID]map[fsm.MemberID]Excess)
+	add := func(member fsm.MemberID, r *Report) {
+		for id, u := range r.Led {
+			u.Add(s.usage[id])
+			s.usage[id] = u
+		}
+		for _, e := range r.Excess {
+			if s.over[e.Namespace] == nil {
+				s.over[e.Namespace] = make(map[fsm.MemberID]Excess)
+			}
+			s.over[e.Namespace][member] = e
+		}
+	}
+	add(self, &s.own)
+	for member, r := range s.others {
+		add(member, &r)
+	}
+}
+
+func (m *Monitor) logChanges(ctx context.Context, before, next *state) {
+	for id, at := range next.over {
+		if len(before.over[id]) == 0 {
+			for _, e := range at {
+				m.Logger.WarnContext(ctx, "namespace exceeded its share: it may only receive, settle and delete until it holds less; "+
+					"receive, purge or delete its messages and rules, or give members more of the resource",
+					"namespace_id", id, "resource", e.Resource, "held_bytes", e.Held, "share_bytes", e.Share)
+				break
+			}
+		}
+	}
+	for id := range before.over {
+		if len(next.over[id]) == 0 {
+			m.Logger.InfoContext(ctx, "namespace is within its share again", "namespace_id", id)
+		}
+	}
+}
+
+// Refuses returns NamespaceFull for an encoded command that stores more data for a namespace that exceeds its share, and OK
+// for every other. While no namespace does, it reads one pointer.
+func (m *Monitor) Refuses(id fsm.PartitionID, command []byte) fsm.Code {
+	s := m.state.Load()
+	if len(s.over) == 0 || !fsm.Grows(command) {
+		return fsm.OK
+	}
+	at := s.over[m.namespaceOfCommand(command)]
+	if len(at) == 0 {
+		return fsm.OK
+	}
+	holders := m.Members(id)
+	below := 0
+	for _, member := range holders {
+		if _, over := at[member]; !over {
+			below++
+		}
+	}
+	if below >= len(holders)/2+1 {
+		return fsm.OK // a quorum has space
+	}
+	return fsm.NamespaceFull
+}
+
+// namespaceOfCommand returns the namespace whose data a command adds to, 0 for none. All entities of a transaction are of
+// one namespace.
+func (m *Monitor) namespaceOfCommand(command []byte) fsm.NamespaceID {
+	info, _ := fsm.PeekCommand(command)
+	if info.Entity != 0 {
+		return m.find(info.Entity)
+	}
+	_, c, err := fsm.DecodeCommand(command)
+	if err != nil {
+		return 0
+	}
+	switch c := c.(type) {
+	case fsm.CreateEntity:
+		if c.Namespace == 0 {
+			return m.find(c.Topic)
+		}
+		return c.Namespace
+	case fsm.Transact:
+		switch {
+		case len(c.Sends) > 0:
+			return m.find(c.Sends[0].Entity)
+		case len(c.Transfers) > 0:
+			return m.find(c.Transfers[0].Via)
+		case len(c.States) > 0:
+			return m.find(c.States[0].Entity)
+		case len(c.Settles) > 0:
+			return m.find(c.Settles[0].Address.Entity)
+		}
+	}
+	return 0
+}
+
+// Reason returns, for clients, why a namespace is refused and what to do, "" if it is not.
+func (m *Monitor) Reason(id fsm.NamespaceID) string {
+	most := Excess{}
+	for _, e := range m.state.Load().over[id] {
+		if e.Held >= most.Held {
+			most = e
+		}
+	}
+	if most.Held == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The namespace holds %d bytes of the %s of a member, more than its share of %d. Receive, purge or delete some of its messages and rules.",
+		most.Held, most.Resource, most.Share)
+}
