@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/queue"
 )
@@ -533,6 +534,11 @@ func checkNothingHeld(t testing.TB, s *Server) {
 	comes(t, s, "all connections have ended, and the budget counts nothing", func(f Stats) bool {
 		return f.Memory.Used == 0 && f.Memory.Accounts == 0 && f.Memory.Restricted == 0
 	})
+	for r := range account.HTTPBytes + 1 {
+		if n := s.Accounts().Used(r); n != 0 {
+			t.Errorf("owners hold %d %s at the end", n, r)
+		}
+	}
 }
 
 // gateway starts a Server over a loopback listener and returns its address.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/login"
@@ -62,7 +63,7 @@ type conn struct {
 	rules               message.RuleReader // used by the reader too
 	work                work.Account       // used by the reader too; of the Server
 	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
-	openWork            func(key string)   // opens work and scanWork when the connection is authenticated; nil in tests
+	openWork            func(key string)   // opens work, scanWork and account when the connection is authenticated; nil in tests
 	scanWork            receiver.Work      // used by the links with selectors
 
 	mu               sync.Mutex
@@ -108,6 +109,7 @@ type conn struct {
 	requests      int                 // requests to nodes in progress
 	costs         costs
 	memory        memory
+	account       *account.Account // of the owner; nil until the connection is authenticated
 	stats         connStats
 	scratch       []byte // one encoded delivery at a time
 	scratchHead   transferHead

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -80,6 +81,11 @@ func (c *costs) countFrame(body wire.Performative) {
 
 // countTransactedSend counts a send of so many bytes in a transaction. The reader calls it. mu is held.
 func (c *costs) countTransactedSend(bytes int) { c.due += 1 + bytes/transactedUnitBytes }
+
+// countStored counts the bytes that settlements store, each message counted. mu is held.
+func (c *costs) countStored(bytes int) {
+	c.frameUnits += min(management.StoredUnitsMax, bytes/management.StoredUnitBytes)
+}
 
 // countMemoryRefusal counts a send that is refused because memory is short. The reader calls it. mu is held.
 func (c *costs) countMemoryRefusal() { c.due += memoryRefusalCost }

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -373,12 +374,15 @@ func TestCosts(t *testing.T) {
 		{management.DeferredOperation, sequences(management.TokensMax), requestCost + 64*management.FetchCost},
 		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
 		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(-1)}}, requestCost},
+		{management.DispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 4096)}, {Key: "deadletter-reason", Value: strings.Repeat("r", 4096)}}, requestCost + 256 + 4096},
+		{management.ListSessionsOperation, wire.Map{{Key: "skip", Value: int32(1 << 20)}, {Key: "top", Value: int32(1)}}, requestCost + 10 + 1048},
+		{management.EnumerateRulesOperation, wire.Map{{Key: "skip", Value: int32(100_000)}}, requestCost + 10 + 100},
 	} {
-		if got := costOf(&request{Request: management.Request{Body: c.body}}, c.operation, true); got != c.cost {
-			t.Errorf("%s costs %d units, want %d", c.operation, got, c.cost)
+		if got := priceOf(&request{Request: management.Request{Body: c.body}}, c.operation, true); got.Work != c.cost {
+			t.Errorf("%s costs %d units, want %d", c.operation, got.Work, c.cost)
 		}
-		if got := costOf(&request{Request: management.Request{Body: c.body}}, c.operation, false); got != requestCost {
-			t.Errorf("%s costs %d units when it is refused, want %d", c.operation, got, requestCost)
+		if got := priceOf(&request{Request: management.Request{Body: c.body}}, c.operation, false); got != (management.Price{Work: requestCost}) {
+			t.Errorf("%s costs %+v when it is refused, want %d", c.operation, got, requestCost)
 		}
 	}
 }

@@ -78,6 +78,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	payload := q.response
 	var delivered *trace.SpanContext
 	c.queuedBytes -= q.bytes()
+	c.memory.queuedResponses -= len(q.response)
 	if payload == nil {
 		h.tag = l.tagOf(&q.delivery)
 		var err error

@@ -1,6 +1,10 @@
 package amqp
 
-import "time"
+import (
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/settlement"
+)
 
 // Limits of the memory and time that a peer can make the gateway use. A test reaches each of them.
 const (
@@ -12,15 +16,16 @@ const (
 	linkNameBytesMax  = 1024  // link names; SDKs use up to about 300 bytes
 	saslFrameBytesMax = 4096  // one SASL frame; part 5, 5.3.1 says 512, but a rule name and a key may have 256 bytes each
 
-	linkCreditMax       = 1000     // deliveries in flight from a sender on one link
-	requestCreditMax    = 100      // requests in flight or in progress on one link to a node
-	requestsMax         = 128      // requests in progress for one connection
-	responsesMax        = 256      // responses that wait for credit on one link
-	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
-	tokenBytesMax       = 64 << 10 // largest request of $cbs; tokens of identity providers have up to about 16 KiB
-	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
-	batchBytesMax       = 1 << 20  // largest batch that clients are told to send
-	batchBytesMore      = 256      // bytes by which a batch may exceed the largest message: Python's client counts short
+	linkCreditMax       = 1000                        // deliveries in flight from a sender on one link
+	requestCreditMax    = 100                         // requests in flight or in progress on one link to a node
+	requestsMax         = 128                         // requests in progress for one connection
+	responsesMax        = 256                         // responses that wait for credit on one link
+	nodeMessageBytesMax = 1 << 20                     // largest request of a node, unless messages of the entity are larger
+	tokenBytesMax       = 64 << 10                    // largest request of $cbs; tokens of identity providers have up to about 16 KiB
+	requestOverhead     = 64 << 10                    // bytes of a request besides the message that it holds
+	settledAtOnceMax    = 2 * settlement.PartBytesMax // bytes counted for settlements in progress that store something: a part, and once more encoded
+	batchBytesMax       = 1 << 20                     // largest batch that clients are told to send
+	batchBytesMore      = 256                         // bytes by which a batch may exceed the largest message: Python's client counts short
 
 	windowFrames     = 5000     // incoming-window of each session
 	inFlightOverhead = 512      // bytes counted for a delivery in addition to its payload
@@ -38,6 +43,7 @@ const (
 
 	deletedCheckEvery            = 250 * time.Millisecond // shortest time between two searches for links of deleted entities
 	successorWithin              = time.Second            // for the entity that has the name of a deleted one
+	shareWithin                  = 5 * time.Second        // for a request whose owner holds more than its share, before it is refused
 	endWithin                    = time.Second            // for message sessions to be released before the end of their session is answered
 	openWithin                   = 10 * time.Second       // from accept to open
 	authenticateWithin           = 60 * time.Second       // from accept to the first token or link

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/transaction"
@@ -36,6 +37,8 @@ type memory struct {
 	settlements       int // settlements that the broker has not answered
 	unsettled         int // deliveries in the maps of all sessions
 	partlySentBytes   int // bytes of deliveries that have begun and are not completely in the output buffer
+	queuedResponses   int // bytes of responses among conn.queuedBytes
+	accounted         int // bytes of responses in the account of the owner: those assembled or queued
 	writeBufferBytes  int // bytes of the buffer that the writer is sending
 	readerBufferBytes int // bytes of the buffers that the reader keeps
 }
@@ -55,11 +58,54 @@ func (c *conn) heldBytes() int64 {
 
 // updateAccount records in the budget what the connection holds. mu is held.
 func (c *conn) updateAccount() {
+	if responses := c.memory.responseBytes + c.memory.queuedResponses; c.account != nil && responses != c.memory.accounted {
+		c.account.Add(account.AnswerBytes, int64(responses-c.memory.accounted))
+		c.memory.accounted = responses
+	}
 	held := c.heldBytes()
 	c.memory.account.Set(held)
 	if c.memory.closed && (held == 0 || c.memory.panicked) {
 		c.memory.account.Close()
 	}
+}
+
+// share is what a request takes of the resources that all owners share.
+type share struct {
+	account         *account.Account
+	answer, settled int64 // bytes
+	taken           bool
+	refused         account.Resource // why it was not taken
+}
+
+// take takes the share, and waits for it a while if the owner holds too much. It returns false if it is not taken.
+func (s *share) take(ctx context.Context, within time.Duration) bool {
+	amounts := [...]struct {
+		of account.Resource
+		n  int64
+	}{{account.Requests, 1}, {account.AnswerBytes, s.answer}, {account.SettledBytes, s.settled}}
+	for i, a := range amounts {
+		if s.account.Take(a.of, a.n) || within > 0 && s.account.Wait(ctx, a.of, a.n, within) {
+			continue
+		}
+		for _, before := range amounts[:i] {
+			s.account.Release(before.of, before.n)
+		}
+		s.refused = a.of
+		return false
+	}
+	s.taken = true
+	return true
+}
+
+// release releases the share if it was taken.
+func (s *share) release() {
+	if !s.taken {
+		return
+	}
+	s.taken = false
+	s.account.Release(account.Requests, 1)
+	s.account.Release(account.AnswerBytes, s.answer)
+	s.account.Release(account.SettledBytes, s.settled)
 }
 
 // endMemory is called when reader and writer have ended. Requests without an answer are counted until the
@@ -68,7 +114,7 @@ func (c *conn) endMemory() {
 	c.mu.Lock()
 	defer c.unlock()
 	c.out, c.scratch, c.idBuffer = nil, nil, nil
-	c.memory.writeBufferBytes, c.memory.readerBufferBytes, c.memory.closed = 0, 0, true
+	c.memory.writeBufferBytes, c.memory.readerBufferBytes, c.memory.queuedResponses, c.memory.closed = 0, 0, 0, true
 }
 
 // restricted reports whether memory is short and the connection holds more than its fair share.

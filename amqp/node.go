@@ -25,10 +25,11 @@ const putTokenOperation = "put-token"
 type request struct {
 	link *incomingLink
 	management.Request
-	again      bool      // at is what the name of a deleted entity stands for now
-	bytes      int       // bytes counted in conn.inFlightBytes
-	decoded    int       // bytes counted in conn.memory
-	paidBytes  int       // bytes of its response that were charged as work in advance
+	again      bool // at is what the name of a deleted entity stands for now
+	bytes      int  // bytes counted in conn.inFlightBytes
+	decoded    int  // bytes counted in conn.memory
+	paidBytes  int  // bytes of its response that were charged as work in advance
+	share      share
 	began      time.Time // when it did not wait any longer
 	properties wire.Properties
 	arguments  wire.Map // application-properties
@@ -84,11 +85,9 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r.Respond = func(ctx context.Context, resp management.Response) { c.respond(ctx, r, resp) }
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
-	permitted := may && r.has(operation)
-	if permitted && operation == management.PeekOperation {
-		r.paidBytes = management.LargestPeek(&r.Request)
-	}
-	if !c.waitForWork(ctx, costOf(r, operation, permitted)+r.paidBytes/responseUnitBytes) {
+	price := priceOf(r, operation, may && r.has(operation))
+	r.paidBytes = price.PaidBytes
+	if !c.waitForWork(ctx, price.Work+r.paidBytes/responseUnitBytes) {
 		c.discardRequest(r)
 		return
 	}
@@ -96,8 +95,10 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
-	r.bytes += 2 * r.paidBytes
-	c.inFlightBytes += 2 * r.paidBytes
+	answer := 2 * price.LargestBytes // as it is stored, and once more encoded
+	r.bytes += answer
+	c.inFlightBytes += answer
+	r.share = share{account: c.account, answer: int64(answer), settled: int64(min(price.StoredBytes, settledAtOnceMax))}
 	may = may && c.mayRequest(ctx, r, operation) // it may have lost the right while it waited
 	needs := management.RightFor(operation)
 	var missing refusal.Cause
@@ -113,13 +114,27 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		resp := management.ResponseFor(fsm.Unauthorized)
 		resp.Cause = missing
 		c.respond(ctx, r, resp)
-	case r.link.kind == managementNode:
+	case r.link.kind == managementNode && r.share.take(ctx, 0):
 		c.management.Perform(ctx, &r.Request, operation)
+	case r.link.kind == managementNode:
+		go c.performLater(ctx, r, operation)
 	case operation == putTokenOperation:
 		go c.putToken(ctx, r)
 	default:
 		c.respond(ctx, r, management.UnknownOperation(operation))
 	}
+}
+
+// performLater performs a request to $management when its owner holds less than its share, or refuses it after a while.
+func (c *conn) performLater(ctx context.Context, r *request, operation string) {
+	defer c.recovered(ctx)
+	if r.share.take(ctx, shareWithin) {
+		c.management.Perform(ctx, &r.Request, operation)
+		return
+	}
+	resp := management.ResponseFor(fsm.ServerBusy)
+	resp.Text = r.share.account.Refusal(r.share.refused) + "."
+	c.respond(ctx, r, resp)
 }
 
 // putToken performs the operation of $cbs.
@@ -142,16 +157,18 @@ func (r *request) has(operation string) bool {
 	return management.NotAllowed(operation, &r.At).Condition == ""
 }
 
-// costOf returns the units that a request costs, without its response. permitted means that the node has the
-// operation and that the connection may perform it: otherwise all that is done is to refuse it.
-func costOf(r *request, operation string, permitted bool) int {
+// priceOf returns the price of a request. permitted means that the node has the operation and that the connection may
+// perform it: otherwise all that is done is to refuse it.
+func priceOf(r *request, operation string, permitted bool) (price management.Price) {
 	switch {
 	case !permitted:
-		return requestCost
 	case operation == putTokenOperation:
-		return requestCost + putTokenCost
+		price.Work = putTokenCost
+	default:
+		price = management.PriceOf(operation, &r.At, r.Body)
 	}
-	return requestCost + management.WorkOf(operation, &r.At, r.Body)
+	price.Work += requestCost
+	return price
 }
 
 // discardRequest releases what a request holds that the connection does not live to perform.
@@ -225,6 +242,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp management.Response
 		resp.Text = c.newError(ctx, cause, "operation", r.argument("operation"), "path", r.link.path).Description
 	}
 	message := appendResponse(nil, r, resp)
+	r.share.release()
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--

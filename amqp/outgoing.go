@@ -287,6 +287,7 @@ func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	deliveries := make([]fsm.Delivery, 0, len(queue))
 	for i := range queue {
 		l.session.conn.queuedBytes -= queue[i].bytes()
+		l.session.conn.memory.queuedResponses -= len(queue[i].response)
 		deliveries = append(deliveries, queue[i].delivery)
 		queue[i] = queuedDelivery{}
 	}
@@ -356,6 +357,7 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	l.session.conn.flushDispositions() // the request is accepted before it is answered
 	q := queuedDelivery{response: response}
 	l.session.conn.queuedBytes += q.bytes()
+	l.session.conn.memory.queuedResponses += len(response)
 	l.queue = append(l.queue, q)
 	l.sendQueued()
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/refusal"
@@ -28,6 +29,7 @@ type Server struct {
 	work                *work.Limiter
 	unauthenticatedWork *work.Limiter      // of unauthenticated connections
 	scanWork            *work.Limiter      // of links with selectors
+	accounts            *account.Accounts  // of owners, over AMQP and HTTP
 	refusalLog          refusal.LogLimiter // limits the log lines of connections about refusals
 	missingRightLog     refusal.LogLimiter // limits their lines in the audit log
 	consumers           consumers          // of subscriptions with names
@@ -51,6 +53,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	scanMax := scanWorkPerSecondPerProcessor * config.Processors
 	s := &Server{
 		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
+		accounts:            account.New(account.For(config.MemoryBytesMax)),
 		work:                work.NewLimiter(workMax, workMax/workBurstsPerSecond),
 		unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax/workBurstsPerSecond),
 		scanWork:            work.NewLimiter(scanMax, scanMax/workBurstsPerSecond),
@@ -114,6 +117,9 @@ func (s *Server) connections() []*conn {
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.conns))
 }
+
+// Accounts returns the accounts of owners, which the HTTP interfaces of the member share.
+func (s *Server) Accounts() *account.Accounts { return s.accounts }
 
 // Connections returns how many clients are connected.
 func (s *Server) Connections() int {
@@ -194,6 +200,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
 	c.openWork = func(key string) {
 		owner := work.Owner{Source: c.origin, Namespace: uint32(c.credentials.Namespace()), Key: key}
+		c.account = s.accounts.Open(account.Owner{Namespace: owner.Namespace, Key: key})
 		c.work = s.work.Open(owner, workPerSecond, workBurst)
 		c.scanWork.Open(s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst))
 	}
@@ -227,8 +234,14 @@ func (s *Server) release(c *conn, counted *connlimit.Conn) {
 	counted.Remove()
 	c.mu.Lock()
 	c.openWork = nil // the answer to a token may still be under way
+	if unpaid := c.costs.bytes / responseUnitBytes; unpaid > 0 && c.account != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		c.work.Wait(ctx, nil, unpaid) // it does not wait: the next connection of the owner begins with less
+	}
 	c.work.Close()
 	c.unauthenticatedWork.Close()
+	c.account.Close() // what it holds is released with the last answer of the broker
 	c.mu.Unlock()
 	s.mu.Lock()
 	delete(s.conns, c)

@@ -69,6 +69,7 @@ type settleCall struct {
 	settlements   []fsm.Settlement
 	outcome       outcome
 	clientSettled bool // the client has settled: it gets no answer
+	share         *share // nil: they store nothing
 	spans         []trace.Span
 }
 
@@ -138,16 +139,23 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 		group.settlements[i] = what.settlement
 		group.settlements[i].Lock = t.lock
 	}
+	if stored := len(mine) * settlement.Stored(&what.settlement); stored > 0 {
+		c.costs.countStored(stored)
+		group.share = &share{account: c.account, settled: int64(min(stored, settledAtOnceMax))}
+	}
 	group.spans = c.tracer.startSettle(group.link.path, mine, what.settlement.Verb)
 	group.link.settling += len(mine)
 	c.memory.settlements += len(mine)
 	c.brokerCalls = append(c.brokerCalls, func() {
 		done := func(codes []fsm.Code) { group.finish(ctx, codes) }
-		if len(what.settlement.Properties) == 0 {
+		switch {
+		case group.share == nil:
 			c.config.Broker.Settle(group.link.entity, group.settlements, done) // the usual case, without another allocation
-			return
+		case !group.share.take(ctx, 0):
+			done(slices.Repeat([]fsm.Code{fsm.ServerBusy}, len(group.settlements)))
+		default:
+			settlement.InParts(group.settlements, group.settle, done)
 		}
-		settlement.InParts(group.settlements, group.settle, done)
 	})
 }
 
@@ -230,6 +238,9 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 	c := g.link.session.conn
 	if g.spans != nil {
 		endSpans(g.spans, refusal.SettleReplyOf(refusal.Worst(codes)).Condition)
+	}
+	if g.share != nil {
+		g.share.release()
 	}
 	g.link.messagesReturned(g.settlements)
 	c.mu.Lock()

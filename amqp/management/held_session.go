@@ -79,7 +79,6 @@ func (m *Manager) renewSessionLock(ctx context.Context, r *Request, body wire.Ma
 // getSessionState answers with the state that is stored with a session; the answer contains the key even if
 // there is no state.
 func (m *Manager) getSessionState(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	held, resp, ok := m.heldSession(r, body)
 	if !ok {
 		r.Respond(ctx, resp)
@@ -100,7 +99,6 @@ func (m *Manager) getSessionState(ctx context.Context, r *Request, body wire.Map
 }
 
 func (m *Manager) setSessionState(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	held, state, resp, ok := m.stateToSet(r, body)
 	if !ok {
 		r.Respond(ctx, resp)
@@ -134,7 +132,6 @@ func (m *Manager) stateToSet(r *Request, body wire.Map) (held Session, state []b
 // listSessions answers with the names of sessions: those with messages or state, or those whose state was set
 // after a moment.
 func (m *Manager) listSessions(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	skip, _ := message.IntegerOf(body.Get("skip"))
 	top, ok := message.IntegerOf(body.Get("top"))
 	if !ok || top < 1 || skip < 0 || skip > math.MaxInt32 {

@@ -25,37 +25,17 @@ func (m *Manager) Perform(ctx context.Context, r *Request, operation string) {
 	if r.Transaction != nil && m.manageInTransaction(ctx, r, operation, body) {
 		return
 	}
-	switch operation {
-	case RenewOperation:
-		m.renewLock(ctx, r, body)
-	case RenewSessionOperation:
-		m.renewSessionLock(ctx, r, body)
-	case GetStateOperation:
-		go m.getSessionState(ctx, r, body)
-	case SetStateOperation:
-		go m.setSessionState(ctx, r, body)
-	case ListSessionsOperation:
-		go m.listSessions(ctx, r, body)
-	case PeekOperation:
-		go m.peekMessage(ctx, r, body)
-	case DispositionOperation:
-		m.updateDisposition(ctx, r, body)
-	case DeferredOperation:
-		m.receiveBySequenceNumber(ctx, r, body)
-	case ScheduleOperation:
-		m.scheduleMessage(ctx, r, body)
-	case CancelOperation:
-		m.cancelScheduled(ctx, r, body)
-	case BatchDeleteOperation:
-		m.batchDelete(ctx, r)
-	case AddRuleOperation:
-		go m.addRule(ctx, r, body)
-	case RemoveRuleOperation:
-		go m.removeRule(ctx, r, body)
-	case EnumerateRulesOperation:
-		go m.enumerateRules(ctx, r, body)
-	default:
+	row, known := table[operation]
+	switch {
+	case !known:
 		r.Respond(ctx, UnknownOperation(operation))
+	case row.waits:
+		go func() {
+			defer m.conn.Recovered(ctx)
+			row.perform(m, ctx, r, body)
+		}()
+	default:
+		row.perform(m, ctx, r, body)
 	}
 }
 
@@ -161,20 +141,8 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp Response, ok bool) {
 	return what, resp, true
 }
 
-// LargestPeek returns the bytes of the largest response to a peek. The size of the response is not known in advance: the
-// peek pays for the largest, and counts it twice while it is in progress, as payloads and once more encoded. The reader
-// stops while the requests of a connection count more than it may have in progress, so a connection peeks a few
-// batches at a time, or one when memory is short.
-func LargestPeek(r *Request) int {
-	body, _ := r.Body.(wire.Map)
-	count, _ := message.IntegerOf(body.Get("message-count"))
-	largest := int64(r.At.Settings.MaxMessageBytes)
-	return int(min(max(0, min(count, PeekMessagesMax))*largest, PeekBytesMax))
-}
-
 // peekMessage reads messages without locking them.
 func (m *Manager) peekMessage(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	from, ok := message.IntegerOf(body.Get("from-sequence-number"))
 	count, okCount := message.IntegerOf(body.Get("message-count"))
 	if !ok || !okCount || count < 1 {
@@ -359,43 +327,4 @@ func valuesOf[T any](v any) []T {
 		return []T{values}
 	}
 	return nil
-}
-
-// WorkOf returns the units of work that an operation costs, besides those of a request and without its response.
-func WorkOf(operation string, at *fsm.EntityRef, request any) int {
-	body, _ := request.(wire.Map)
-	switch operation {
-	case RenewOperation:
-		return countOf(body.Get("lock-tokens")) / ItemsPerUnit
-	case DispositionOperation:
-		count := countOf(body.Get("lock-tokens"))
-		properties, _ := body.Get("properties-to-modify").(wire.Map)
-		encoded, _ := message.EncodeProperties(properties) // one that cannot be encoded is refused
-		return count/ItemsPerUnit + min(StoredUnitsMax, count*len(encoded)/StoredUnitBytes)
-	case CancelOperation:
-		return countOf(body.Get("sequence-numbers")) / ItemsPerUnit
-	case BatchDeleteOperation:
-		most, _ := message.IntegerOf(body.Get(MessageCountKey))
-		return int(max(0, min(most, PurgeMessagesMax))) / ItemsPerUnit
-	case DeferredOperation:
-		atOnce := FetchedAtOnce(at)
-		return (countOf(body.Get("sequence-numbers")) + atOnce - 1) / atOnce * FetchCost
-	}
-	return 0
-}
-
-// countOf returns the number of elements of a list in a request, at most tokensMax: longer ones are refused.
-func countOf(v any) int {
-	if array, ok := v.(wire.Array); ok {
-		v = array.Values
-	}
-	switch values := v.(type) {
-	case []wire.UUID:
-		return min(len(values), TokensMax)
-	case []int64:
-		return min(len(values), TokensMax)
-	case []any:
-		return min(len(values), TokensMax)
-	}
-	return 1
 }

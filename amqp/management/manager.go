@@ -19,20 +19,12 @@ const (
 	FetchAtOnceMax   = 64               // deferred messages requested from the broker at a time
 	PurgeMessagesMax = 4000             // messages of one batch delete: the maximum of the cloud
 	FetchBytesMax    = 8 << 20          // payloads of one answer, above which no more are fetched
+	rulesAtOnceMin   = 16               // rules requested from the broker at first, when it is not known how long they are
 	rulesAtOnceMax   = 100              // rules requested from the broker at a time
+	rulesPageBytes   = 1 << 20          // of rules requested from the broker at a time; fewer are requested when they are long
 	rulesBytesMax    = 4 << 20          // rules of one answer, above which no more are requested
 	PeekWithin       = 60 * time.Second // one peek
 	RuleWithin       = 60 * time.Second // one operation on rules
-)
-
-// Costs in units of work, in addition to that of a request.
-const (
-	FetchCost = 25 // FetchAtOnceMax deferred messages: one log entry
-	// StoredUnitBytes are the bytes of properties, once for each message of an update-disposition, that cost a unit; a
-	// request costs at most StoredUnitsMax for them.
-	StoredUnitBytes = 4 << 10
-	StoredUnitsMax  = 20_000
-	ItemsPerUnit    = 16 // lock tokens, scheduled messages to cancel, or messages of a batch delete
 )
 
 // Conn is what a Manager needs of its connection. Its methods may be called concurrently.

@@ -18,7 +18,6 @@ import (
 
 // addRule adds a rule: 409 if a rule of its name exists.
 func (m *Manager) addRule(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	added, err := rule.Parse(body)
 	if err != nil {
 		r.Respond(ctx, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
@@ -31,7 +30,6 @@ func (m *Manager) addRule(ctx context.Context, r *Request, body wire.Map) {
 
 // removeRule removes a rule by name: 404 if it does not exist.
 func (m *Manager) removeRule(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	name := body.Text(rule.NameKey)
 	if name == "" {
 		r.Respond(ctx, badRequest("The request has no %s. Name the rule.", rule.NameKey))
@@ -65,7 +63,6 @@ func ruleResponse(r *Request, name string, err error) Response {
 // they exceed rulesBytesMax. A page of 100 always fits: .NET requests 100, and considers a shorter page the
 // last one.
 func (m *Manager) enumerateRules(ctx context.Context, r *Request, body wire.Map) {
-	defer m.conn.Recovered(ctx)
 	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
 	skip, okSkip := integerOr(body.Get("skip"), 0)
 	if !okTop || !okSkip || top < 1 || skip < 0 {
@@ -74,7 +71,8 @@ func (m *Manager) enumerateRules(ctx context.Context, r *Request, body wire.Map)
 	}
 	ctx, cancel := context.WithTimeout(ctx, RuleWithin)
 	defer cancel()
-	rules, resp := m.listRules(ctx, r, top, int(skip))
+	rules, held, resp := m.listRules(ctx, r, top, int(skip))
+	defer m.conn.HoldResponse(-held)
 	switch {
 	case resp.Condition != "":
 	case len(rules) == 0:
@@ -85,24 +83,30 @@ func (m *Manager) enumerateRules(ctx context.Context, r *Request, body wire.Map)
 	r.Respond(ctx, resp)
 }
 
-// listRules requests rules, a few at a time, and encodes them.
-func (m *Manager) listRules(ctx context.Context, r *Request, top int64, skip int) (rules []any, resp Response) {
+// listRules requests rules, a few at a time, and encodes them. held are the bytes that it has counted with HoldResponse.
+func (m *Manager) listRules(ctx context.Context, r *Request, top int64, skip int) (rules []any, held int, resp Response) {
+	atOnce := rulesAtOnceMin
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
-		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
+		most := int(min(top-int64(len(rules)), int64(atOnce)))
 		some, err := m.broker.ListRules(ctx, r.At, skip+len(rules), most)
 		if err != nil {
-			return nil, ruleResponse(r, "", err)
+			return nil, held, ruleResponse(r, "", err)
 		}
 		for i := range some {
 			shown := rule.Encode(&some[i])
 			size += len(shown)
 			rules = append(rules, wire.Map{{Key: rule.DescriptionKey, Value: wire.Raw(shown)}})
 		}
+		if more := 2*size - held; more > 0 { // as rules and once more encoded
+			m.conn.HoldResponse(more)
+			held += more
+		}
 		if len(some) < most {
 			break
 		}
+		atOnce = min(rulesAtOnceMax, max(rulesAtOnceMin, rulesPageBytes/max(1, size/len(rules))))
 	}
-	return rules, success(nil)
+	return rules, held, success(nil)
 }
 
 // integerOr returns the value of an AMQP integer, or a default if the value is missing.

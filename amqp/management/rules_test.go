@@ -56,7 +56,21 @@ func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm
 	return slices.Repeat([]fsm.Rule{m.rule}, most), nil
 }
 
-// An answer is limited regardless of the request, and a page of .NET fits with rules of any size.
+// holder counts the bytes of responses that a Manager holds.
+type holder struct {
+	Conn
+	held, most int
+}
+
+func (h *holder) HoldResponse(bytes int) {
+	h.held += bytes
+	h.most = max(h.most, h.held)
+}
+
+func (*holder) Recovered(context.Context) {}
+
+// An answer is limited regardless of the request, and a page of .NET fits with rules of any size. What is requested
+// from the broker at a time is limited too, and all of it is counted while it is held.
 func TestRulesAreBounded(t *testing.T) {
 	t.Parallel()
 	longest := fsm.Rule{Name: strings.Repeat("n", 50), Action: fsm.SQLText{Text: strings.Repeat("😀", filter.TextCharactersMax)}}
@@ -68,12 +82,25 @@ func TestRulesAreBounded(t *testing.T) {
 		t.Errorf("%d rules of %d bytes do not fit into %d", rulesAtOnceMax, n, rulesBytesMax)
 	}
 	h := &many{rule: longest}
-	m := New(nil, h, nil, nil)
-	rules, resp := m.listRules(t.Context(), &Request{}, 1<<31-1, 0)
-	if resp.Condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
-		t.Errorf("%d rules, %+v", len(rules), resp)
+	c := &holder{}
+	m := New(c, h, nil, nil)
+	rules, held, resp := m.listRules(t.Context(), &Request{}, 1<<31-1, 0)
+	bytes := len(rules) * len(rule.Encode(&longest))
+	if resp.Condition != "" || bytes > rulesBytesMax+rulesPageBytes || len(rules) < rulesAtOnceMax {
+		t.Errorf("%d rules of %d bytes, %+v", len(rules), bytes, resp)
 	}
-	if slices.Max(h.asked) > rulesAtOnceMax {
+	if held < 2*bytes || held != c.held {
+		t.Errorf("%d and %d bytes are counted of %d", held, c.held, bytes)
+	}
+	if most := slices.Max(h.asked); most > rulesAtOnceMax || most*len(rule.Encode(&longest)) > rulesPageBytes {
 		t.Errorf("asked for %v", h.asked)
+	}
+	m.enumerateRules(t.Context(), &Request{Respond: func(context.Context, Response) {}}, nil)
+	if c.held != held {
+		t.Errorf("%d bytes are held after the response", c.held-held)
+	}
+	short := &many{rule: fsm.Rule{Name: "r", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}}
+	if rules, _, _ := New(c, short, nil, nil).listRules(t.Context(), &Request{}, 2*rulesAtOnceMax, 0); len(rules) != 2*rulesAtOnceMax || slices.Max(short.asked) != rulesAtOnceMax {
+		t.Errorf("%d short rules by requests for %v", len(rules), short.asked)
 	}
 }

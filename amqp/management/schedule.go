@@ -109,7 +109,7 @@ type deletion struct {
 
 // batchDelete removes messages that are not locked, oldest first. A number below the requested one means that
 // no more remain.
-func (m *Manager) batchDelete(ctx context.Context, r *Request) {
+func (m *Manager) batchDelete(ctx context.Context, r *Request, _ wire.Map) {
 	asked, cause := deletionOf(r)
 	if cause.Condition != "" {
 		r.Respond(ctx, Response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})

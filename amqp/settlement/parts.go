@@ -2,13 +2,13 @@ package settlement
 
 import "github.com/peeklock/peeklock/fsm"
 
-// partBytesMax bounds what the settlements of one call of the broker store. The broker stores the properties, the reason and
+// PartBytesMax bounds what the settlements of one call of the broker store. The broker stores the properties, the reason and
 // the description of a settlement once for each message, although the client named them once: without the bound, a
 // request of 125 KB that names 4,096 messages and 62 KB of properties would become a command of 254 MB.
-const partBytesMax = 256 << 10
+const PartBytesMax = 256 << 10
 
-// stored returns the bytes that a settlement stores.
-func stored(s *fsm.Settlement) int { return len(s.Properties) + len(s.Reason) + len(s.Description) }
+// Stored returns the bytes that a settlement stores.
+func Stored(s *fsm.Settlement) int { return len(s.Properties) + len(s.Reason) + len(s.Description) }
 
 // InParts calls settle with settlements that store the same, in one call if that stores little and otherwise a part after
 // the other, so that one part is held at a time. It calls done with the codes of all. settle must call its done function
@@ -18,7 +18,7 @@ func InParts(settlements []fsm.Settlement, settle func([]fsm.Settlement, func([]
 		settle(settlements, done)
 		return
 	}
-	part := max(1, partBytesMax/max(1, stored(&settlements[0])))
+	part := max(1, PartBytesMax/max(1, Stored(&settlements[0])))
 	if part >= len(settlements) {
 		settle(settlements, done)
 		return

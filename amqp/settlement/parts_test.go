@@ -24,7 +24,7 @@ func TestInPartsBoundsWhatACallStores(t *testing.T) {
 		var got []fsm.Code
 		InParts(settlements, func(part []fsm.Settlement, done func([]fsm.Code)) {
 			calls++
-			if stored := len(part) * c.bytes; stored > partBytesMax && len(part) > 1 {
+			if stored := len(part) * c.bytes; stored > PartBytesMax && len(part) > 1 {
 				t.Errorf("%+v: a call stores %d bytes", c, stored)
 			}
 			codes := make([]fsm.Code, len(part))
