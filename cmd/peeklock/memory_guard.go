@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	membermetrics "github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
@@ -46,8 +47,9 @@ type memoryConsumer interface {
 // memoryGuard makes the members of the process refuse sends while the index of waiting messages takes more than
 // its share. Every replica holds its index in memory, so the index grows with the backlog, and near GOMEMLIMIT the
 // garbage collector would run all the time. The index is measured, not estimated: it is the live heap after the
-// last cycle of the collector, less what the gateways hold. If namespaces share it, those that hold more than their share are
-// refused first, and all only when that does not help.
+// last cycle of the collector, less what the gateways hold for requests over AMQP and HTTP. Since they may have released it
+// since that cycle, a measurement that would refuse sends is repeated with a new cycle. If namespaces share the index, those
+// that hold more than their share are refused first, and all only when that does not help.
 type memoryGuard struct {
 	plan    memoryPlan
 	logger  *slog.Logger
@@ -141,22 +143,17 @@ func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if live, cycles := g.read(); cycles != g.cycles {
-		if percent := gcPercent(live, g.plan.limit); g.pace != nil && percent != g.percent {
-			g.percent = percent
-			g.pace(percent)
-		}
-		g.cycles, g.index = cycles, live
-		for _, u := range g.consumers {
-			g.index -= u.memoryUsed()
-		}
-		g.index = max(0, g.index)
-	}
+	g.measure(g.used())
 	most := g.plan.index
 	for _, u := range g.consumers {
 		if n := int64(len(g.consumers)); u.setIndex(g.plan.index/n, g.index/n) {
 			most = g.plan.index / 100 * memorySharedPercent
 		}
+	}
+	if !g.overLimit && g.index > most {
+		before := g.used()
+		g.collect()
+		g.measure(max(before, g.used()))
 	}
 	switch {
 	case !g.overLimit && g.index > g.plan.index && g.index <= most && now.Sub(g.collected) >= memoryCollectEvery:
@@ -175,6 +172,28 @@ func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 		g.collected = now
 		g.collect()
 	}
+}
+
+// used returns what the gateways hold, in bytes. The caller holds mu.
+func (g *memoryGuard) used() (bytes int64) {
+	for _, u := range g.consumers {
+		bytes += u.memoryUsed()
+	}
+	return bytes
+}
+
+// measure computes the index after a new cycle of the garbage collector, in which the gateways held used bytes. The caller
+// holds mu.
+func (g *memoryGuard) measure(used int64) {
+	live, cycles := g.read()
+	if cycles == g.cycles {
+		return
+	}
+	if percent := gcPercent(live, g.plan.limit); g.pace != nil && percent != g.percent {
+		g.percent = percent
+		g.pace(percent)
+	}
+	g.cycles, g.index = cycles, max(0, live-used)
 }
 
 // set changes the state and notifies the members. The caller holds mu.
@@ -200,8 +219,10 @@ func (g *memoryGuard) stats() membermetrics.Memory {
 	return membermetrics.Memory{Limit: g.plan.limit, Index: g.index, IndexMax: g.plan.index}
 }
 
-// memoryUsed returns what the connections of the gateway hold, in bytes.
-func (m *member) memoryUsed() int64 { return m.gateway.Stats().Memory.Used }
+// memoryUsed returns what the gateway holds for connections and for requests over HTTP, in bytes.
+func (m *member) memoryUsed() int64 {
+	return m.gateway.Stats().Memory.Used + m.gateway.Accounts().Used(account.HTTPBytes)
+}
 
 // setIndex divides the memory of the index among the namespaces.
 func (m *member) setIndex(most, used int64) (isShared bool) {

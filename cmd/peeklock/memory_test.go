@@ -194,14 +194,21 @@ func TestCollectorIsPacedByTheHeap(t *testing.T) {
 }
 
 // Sends are refused from the share of the index on, and accepted again when it is clearly below. What connections
-// hold does not count as index, and the guard decides only once between two cycles of the garbage collector.
+// hold does not count as index, and the guard decides only once between two cycles of the garbage collector, the second of
+// which it runs itself.
 func TestMemoryGuardRefusesSendsAboveTheShare(t *testing.T) {
 	t.Parallel()
 	const share = 1000
 	g := newMemoryGuard(memoryPlan{index: share}, slog.New(slog.DiscardHandler))
 	live, cycles, collected := int64(0), uint64(0), 0
 	g.read = func() (int64, uint64) { return live, cycles }
-	g.collect = func() { collected++ }
+	confirmed := int64(0) // live heap after a cycle that the guard has run to measure again; 0: no other
+	g.collect = func() {
+		collected++
+		if cycles++; confirmed > 0 {
+			live = confirmed
+		}
+	}
 	u := &user{}
 	g.watch(u)
 	now := time.Unix(1_000_000, 0)
@@ -211,17 +218,19 @@ func TestMemoryGuardRefusesSendsAboveTheShare(t *testing.T) {
 		after      time.Duration
 		short      bool
 		collected  int
+		confirmed  int64
 	}{
 		{live: share},
 		{live: share + 500, used: 500},
 		{live: 2 * share, same: true},
-		{live: share + 1, short: true},
-		{live: share, short: true},
-		{live: share, same: true, after: memoryCollectEvery, short: true, collected: 1},
-		{live: share / 100 * memoryResumePercent, collected: 1},
-		{live: 100, used: 500, collected: 1},
+		{live: 3 * share, collected: 1, confirmed: share}, // a burst of requests that have ended
+		{live: share + 1, short: true, collected: 2},
+		{live: share, short: true, collected: 2},
+		{live: share, same: true, after: memoryCollectEvery, short: true, collected: 3},
+		{live: share / 100 * memoryResumePercent, collected: 3},
+		{live: 100, used: 500, collected: 3},
 	} {
-		live, u.used = c.live, c.used
+		live, u.used, confirmed = c.live, c.used, c.confirmed
 		if !c.same {
 			cycles++
 		}
