@@ -46,6 +46,9 @@ func (s *core) admit(r *http.Request, n requiredAccess, entityName string) (*htt
 	if err := s.authorize(r, v, n, entityName); err != nil {
 		return r, err
 	}
+	if err := s.chargeCaller(r, v); err != nil {
+		return r, err
+	}
 	return r, missing
 }
 

@@ -108,6 +108,9 @@ func (s *serviceAPI) entitiesOf(r *http.Request, t atom.Target, page atom.Page) 
 		if page.Filter != nil {
 			limit = pageEntitiesMax
 		}
+		if err := chargePage(r, limit); err != nil {
+			return nil, nil, err
+		}
 		list, err := s.namespace(r).Entities(r.Context(), t.Kind, t.Name, after, limit)
 		if err != nil {
 			return nil, nil, err
@@ -182,6 +185,9 @@ func (s *serviceAPI) atomListRules(w http.ResponseWriter, r *http.Request, t ato
 	var rules []fsm.Rule
 	for len(rules) <= page.Top {
 		limit := min(page.Top+1-len(rules), pageRulesMax)
+		if err := chargePage(r, limit); err != nil {
+			return err
+		}
 		list, err := s.namespace(r).Rules(r.Context(), t.Name, page.Skip+len(rules), limit)
 		if err != nil {
 			return withEntityName(t.Name, err)

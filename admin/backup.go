@@ -49,6 +49,9 @@ func (s *operatorAPI) backup(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	defer s.onClose(cancel)()
+	if answer, ok := w.(*answerWriter); ok {
+		answer.streams = true
+	}
 	out := &backupWriter{to: w, connection: http.NewResponseController(w)}
 	err = s.config.Control.Backup(ctx, id, out)
 	if err != nil && out.begun {

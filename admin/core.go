@@ -12,6 +12,8 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/amqp/account"
+	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -25,7 +27,27 @@ const (
 	requestReadMax   = 10 * time.Second
 	requestTimeMax   = 30 * time.Second // in which Control must answer
 	responseWriteMax = 45 * time.Second // requestTimeMax and the time to write
+	answerWriteMax   = 10 * time.Second // in which the client must have read an answer, and a second more for answerBytesPerSecondMin
 	idleMax          = 2 * time.Minute
+)
+
+// answerBytesPerSecondMin is how fast clients must read long answers.
+const answerBytesPerSecondMin = 256 << 10
+
+// Work of requests in units, as of package work: about 10 us of a processor. Requests of operators through the control socket, and
+// of callers that need no key, are not limited.
+const (
+	workPerSecond             = 5000 // of one client with a key
+	workBurst                 = 50_000
+	publicWorkPerSecond       = 100 // of one address without a key, for /metrics
+	publicWorkBurst           = 5000
+	workPerSecondPerProcessor = 10_000 // of all requests
+	workBurstsPerSecond       = 10
+
+	readCost        = 5
+	writeCost       = 25  // an entry in the log of the catalog
+	entriesPerUnit  = 4   // entities or rules that a list reads
+	answerUnitBytes = 512 // of an answer
 )
 
 // Authority verifies credentials. [auth.Keyring] implements it. Errors wrap fsm.Unauthorized, InvalidArgument or
@@ -62,6 +84,9 @@ type Config struct {
 
 	ReadinessChecks, LivenessChecks func() []api.Check
 	Logger                          *slog.Logger
+	// Accounts are those of the owners of requests, which share what the member can give at a time; nil: requests are limited all
+	// together only.
+	Accounts *account.Accounts
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
@@ -103,6 +128,7 @@ type core struct {
 	// localRequests counts the requests through Local, so that other requests cannot occupy the slots of the
 	// operator.
 	localRequests chan struct{}
+	work          *work.Limiter
 	// onClose registers a function to be called when closing begins; stop unregisters it.
 	onClose func(call func()) (stop func() bool)
 }

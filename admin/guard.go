@@ -11,6 +11,9 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/connection"
+	"github.com/peeklock/peeklock/amqp/account"
+	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -52,7 +55,8 @@ func (s *core) limit(next http.Handler) http.Handler {
 			s.writeProblem(w, r, fmt.Errorf("%w: %d requests are in flight: try again", fsm.ServerBusy, requestsMax))
 			return
 		}
-		defer held.release()
+		answer := &answerWriter{ResponseWriter: w, core: s, slot: held, request: r}
+		defer func() { held.finish(answer.bytes) }()
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
 		if s.config.TrackChanges != nil {
@@ -60,11 +64,12 @@ func (s *core) limit(next http.Handler) http.Handler {
 			ctx, changed = s.config.TrackChanges(ctx)
 			ctx = context.WithValue(ctx, changedKey{}, changed)
 		}
-		r = r.WithContext(context.WithValue(ctx, releaseSlotKey{}, held.release))
+		r = r.WithContext(context.WithValue(ctx, slotKey{}, held))
 		if r.Body != http.NoBody {
-			r.Body = &bufferedBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held}
+			r.Body = &bufferedBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held, length: r.ContentLength}
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(answer, r)
+		answer.end()
 	})
 }
 
@@ -78,14 +83,62 @@ func mayHaveChanged(r *http.Request) bool {
 	return ok && r.Method != http.MethodGet && r.Method != http.MethodHead && changed()
 }
 
-// releaseSlotKey is the key of the function that releases the slot of a request early.
-type releaseSlotKey struct{}
+// slotKey is the key of the slot of a request.
+type slotKey struct{}
+
+// slotOf returns the slot of a request, nil for one that is not limited.
+func slotOf(r *http.Request) *slot {
+	held, _ := r.Context().Value(slotKey{}).(*slot)
+	return held
+}
+
+// charge makes a request one of an owner, and waits until the owner may request what the request costs. Errors wrap fsm.ServerBusy.
+func (s *core) charge(r *http.Request, owner account.Owner, perSecond, burst int) error {
+	held := slotOf(r)
+	if held == nil {
+		return nil
+	}
+	by := work.Owner{Namespace: owner.Namespace, Key: owner.Key}
+	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		by.Source = connlimit.Source(net.TCPAddrFromAddrPort(address))
+	}
+	if err := held.assign(s.config.Accounts.Open(owner), s.work.Open(by, perSecond, burst)); err != nil {
+		return err
+	}
+	return held.pay(r.Context(), costOf(r))
+}
+
+// chargeCaller charges a request to its caller; that of an operator without a key is not limited.
+func (s *core) chargeCaller(r *http.Request, v *requestContext) error {
+	if v.trusted {
+		return nil
+	}
+	return s.charge(r, account.Owner{Namespace: uint32(cmp.Or(v.keyNamespace, v.namespace)), Key: v.caller}, workPerSecond, workBurst)
+}
+
+// costOf returns the units of work of a request, without its answer.
+func costOf(r *http.Request) int {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return readCost
+	}
+	return writeCost
+}
+
+// chargePage charges a page of so many entities or rules that a list reads. Errors wrap fsm.ServerBusy.
+func chargePage(r *http.Request, entries int) error {
+	if held := slotOf(r); held != nil && held.account != nil {
+		return held.pay(r.Context(), entries/entriesPerUnit)
+	}
+	return nil
+}
 
 // authenticate has the Authority verify a credential. A request whose answer is delayed releases its slot first, so that
 // failures do not block other requests, and is answered when the server closes.
 func (s *core) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
 	from := s.authClient(r)
-	from.Release, _ = r.Context().Value(releaseSlotKey{}).(func())
+	if held := slotOf(r); held != nil {
+		from.Release = held.release
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	stop := s.onClose(cancel)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/amqp/account"
 )
 
 // healthAPI serves health and metrics.
@@ -73,8 +74,11 @@ func failedChecks(checks []api.Check) (names []string) {
 // credential gets all metrics or a refusal, never less than it asked for.
 func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.config.PublicMetrics != nil && r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" {
-		release, _ := r.Context().Value(releaseSlotKey{}).(func())
-		s.config.PublicMetrics.ServeHTTP(&slotReleasingWriter{w, release}, r)
+		if err := s.charge(r, account.Owner{Key: "address " + hostName(r.RemoteAddr)}, publicWorkPerSecond, publicWorkBurst); err != nil {
+			s.writeProblem(w, r, err)
+			return
+		}
+		s.config.PublicMetrics.ServeHTTP(w, r)
 		return
 	}
 	r, err := s.admit(r, operatorOnly, "")
@@ -83,21 +87,4 @@ func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.config.Metrics.ServeHTTP(w, r)
-}
-
-// slotReleasingWriter releases the slot of a request when its answer begins: a client without a credential that does not
-// read the answer does not block others.
-type slotReleasingWriter struct {
-	http.ResponseWriter
-	release func()
-}
-
-func (a *slotReleasingWriter) WriteHeader(status int) {
-	a.release()
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *slotReleasingWriter) Write(b []byte) (int, error) {
-	a.release()
-	return a.ResponseWriter.Write(b)
 }

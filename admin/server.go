@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/amqp/work"
 )
 
 // Server serves both APIs until it is closed. It is safe for concurrent use.
@@ -35,6 +37,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Server{stop: stop, core: &core{
 		config: c, requests: make(chan struct{}, requestsMax), localRequests: make(chan struct{}, requestsMax),
+		work:    work.NewLimiter(workPerSecondPerProcessor*runtime.GOMAXPROCS(0), workPerSecondPerProcessor*runtime.GOMAXPROCS(0)/workBurstsPerSecond),
 		onClose: func(call func()) func() bool { return context.AfterFunc(life, call) },
 	}}
 	s.http = &http.Server{

@@ -18,6 +18,7 @@ type origin struct {
 	local   bool     // through a listener of operators
 	proxied bool     // the address of the peer comes from a PROXY header
 	header  *rawHeader
+	counted *connlimit.Conn
 }
 
 type originKey struct{}
@@ -27,7 +28,7 @@ type originKey struct{}
 func WithOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
 	if c, ok := conn.(*limitedConn); ok {
-		conn, o.local, o.header = c.Conn, c.listener.local, &c.header
+		conn, o.local, o.header, o.counted = c.Conn, c.listener.local, &c.header, c.counted
 	}
 	o.tls, _ = conn.(tlsState)
 	if proxyAware, ok := conn.(interface{ Proxied() bool }); ok {
@@ -59,6 +60,14 @@ func IsProxied(r *http.Request) bool { return originOf(r).proxied }
 // Spelling returns a function that returns the name of a header as the client wrote it, or in its canonical form if that is
 // not known. It may be called while the request is served.
 func Spelling(r *http.Request) func(canonical string) string { return originOf(r).header.spelling }
+
+// Answering records that the answer of a request is being written: until the next request its connection is closed for a new
+// one as if it were idle.
+func Answering(r *http.Request) {
+	if counted := originOf(r).counted; counted != nil {
+		counted.SetActive(false)
+	}
+}
 
 // Limit limits the open connections of the listener to n; see connlimit for the one that is closed when there
 // is one more. Those that serve a request are closed last. local marks the requests of its connections as those of

@@ -14,13 +14,15 @@ const (
 	waitDefault = time.Minute
 	waitMax     = 230 * time.Second // load balancers of the service close a silent connection after it
 	answerMax   = 15 * time.Second  // to write an answer after the wait
+
+	copiesOfAnswer = 2 // of a message while it is answered: as it is stored, and decoded
 )
 
 // errSessions is in the words of the service.
 var errSessions = &refusal{http.StatusMethodNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver"}
 
 // receive waits for a message, and answers with it, or with 204.
-func (s *Server) receive(w http.ResponseWriter, r *http.Request, t target, at fsm.EntityRef, from Caller) error {
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, held *place, t target, at fsm.EntityRef, from Caller) error {
 	if at.Settings.RequiresSession && at.Sub == 0 {
 		return errSessions
 	}
@@ -40,7 +42,11 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, t target, at fs
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	answer, err := decode(at, d)
+	err = held.hold(int64(copiesOfAnswer * len(d.Payload)))
+	var answer *received
+	if err == nil {
+		answer, err = decode(at, d)
+	}
 	if err == nil && r.Context().Err() != nil {
 		err = context.Cause(r.Context())
 	}
@@ -69,6 +75,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, t target, at fs
 		path := (&url.URL{Path: "/" + t.entity + "/messages/" + strconv.FormatUint(uint64(d.Lock.Sequence), 10) + "/" + token}).EscapedPath()
 		w.Header().Set("Location", scheme+"://"+r.Host+path)
 	}
+	held.give(w)
 	return answer.write(w, status)
 }
 

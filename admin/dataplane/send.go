@@ -21,8 +21,11 @@ const batchType = "application/vnd.microsoft.servicebus.json"
 // envelopeFactor is how much larger a request may be than the largest message: base64 and JSON around a batch.
 const envelopeFactor = 2
 
+// copiesOfBody is how many copies of a body exist while it is sent: as it was read, parsed and encoded.
+const copiesOfBody = 3
+
 // send stores the message or the batch of a request, all or nothing.
-func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Request, at fsm.EntityRef, from Caller) error {
+func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Request, held *place, at fsm.EntityRef, from Caller) error {
 	limit := int64(at.Settings.WithDefaults().MaxMessageBytes)
 	contentType := r.Header.Get("Content-Type")
 	isBatch := strings.HasPrefix(strings.ToLower(contentType), batchType)
@@ -31,6 +34,13 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			return &refusal{http.StatusBadRequest, "the content type of a batch has no parameters: it is exactly " + batchType}
 		}
 		limit *= envelopeFactor
+	}
+	length := r.ContentLength
+	if length < 0 || length > limit {
+		length = limit
+	}
+	if err := held.hold(copiesOfBody * length); err != nil {
+		return err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if errors.As(err, new(*http.MaxBytesError)) {

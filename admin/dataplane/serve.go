@@ -10,14 +10,16 @@ import (
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of requests at the same time. Further ones are refused with 503.
+// Limits of requests at the same time. Further ones are refused with 503. Within them one owner holds at most as many as are
+// free (package account).
 const (
-	sendsMax = 64  // that send or settle
-	pollsMax = 256 // that receive, and may wait
+	sendsMax = account.HTTPMessagesMax // that send or settle
+	pollsMax = account.HTTPPollsMax    // that receive, and may wait
 
 	brokerTimeMax = 30 * time.Second // in which the broker must answer
 )
@@ -30,17 +32,6 @@ func New(c Config) *Server {
 // Serve answers a request that Claims accepts.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, from Caller) {
 	t, _ := parse(r)
-	slots := s.requests
-	if t.do == peekLock || t.do == receiveAndDelete {
-		slots = s.polls
-	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	default:
-		s.refuse(w, r, fmt.Errorf("%w: %d requests are in flight: try again", fsm.ServerBusy, cap(slots)))
-		return
-	}
 	if err := s.serve(w, r, t, from); err != nil {
 		s.refuse(w, r, err)
 	}
@@ -59,6 +50,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	if grant.OwnNamespace {
 		namespace = grant.Namespace
 	}
+	var of *account.Account // nil for a caller that needs no key
+	if from.Token != "" {
+		of = s.config.Accounts.Open(account.Owner{Namespace: uint32(namespace), Key: grant.Name})
+	}
+	held, err := s.place(t, of)
+	if err != nil {
+		return err
+	}
+	defer held.end(w)
 	ctx, cancel := context.WithTimeout(r.Context(), brokerTimeMax)
 	defer cancel()
 	at, err := s.config.Broker.Resolve(ctx, namespace, t.entity)
@@ -74,9 +74,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	case t.do != send && fsm.IsTemporaryQueue(fsm.EntityPath(t.entity)):
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q is a temporary queue: only the connection that created it receives from it", t.entity)}
 	case t.do == send:
-		return s.send(ctx, w, r, at, from)
+		return s.send(ctx, w, r, held, at, from)
 	case t.do == peekLock || t.do == receiveAndDelete:
-		return s.receive(w, r, t, at, from)
+		return s.receive(w, r, held, t, at, from)
 	}
 	return s.settle(ctx, w, t, at)
 }

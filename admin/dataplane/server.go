@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -34,11 +35,12 @@ type Authority interface {
 	TokenFor(ctx context.Context, from auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error)
 }
 
-// Config of a server. All fields are required.
+// Config of a server. All fields but Accounts are required.
 type Config struct {
 	Broker    Broker
 	Authority Authority
 	Logger    *slog.Logger
+	Accounts  *account.Accounts // of the owners of requests; nil: requests are limited all together only
 }
 
 // Caller is what package admin knows about the client of a request.
@@ -65,3 +67,7 @@ type refusal struct {
 }
 
 func (e *refusal) Error() string { return e.text }
+	"github.com/peeklock/peeklock/amqp/account"
+	"github.com/peeklock/peeklock/fsm"
+)
+

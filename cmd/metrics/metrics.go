@@ -138,10 +138,9 @@ func (m *Collector) Handler(names bool) (http.Handler, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(m.config.Logger.Handler(), slog.LevelWarn),
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: scrapesMax,
-		Timeout:             scrapeTimeMax,
-	}), nil
+	return newCache(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:      slog.NewLogLogger(m.config.Logger.Handler(), slog.LevelWarn),
+		ErrorHandling: promhttp.ContinueOnError,
+		Timeout:       scrapeTimeMax,
+	})), nil
 }

@@ -261,6 +261,45 @@ func TestScrapesAreBounded(t *testing.T) {
 	}
 }
 
+// Scrapes within a second get the same bytes, and each form of the answer is one that the client accepts.
+func TestScrapesShareAnAnswer(t *testing.T) {
+	t.Parallel()
+	encoded := 0
+	h := newCache(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		encoded++
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = w.Write([]byte(r.Header.Get("Accept-Encoding") + r.Header.Get("Accept")))
+	}))
+	get := func(encoding, accept string) string {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/plain" {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+		return w.Body.String()
+	}
+	for range 100 {
+		if got := get("", "text/plain"); got != "" {
+			t.Errorf("plain text: %q", got)
+		}
+		if got := get("gzip, br", "*/*"); got != "gzip" {
+			t.Errorf("compressed: %q", got)
+		}
+		if got := get("", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"); !strings.Contains(got, "protobuf") {
+			t.Errorf("protobuf: %q", got)
+		}
+	}
+	if encoded != 3 {
+		t.Errorf("encoded %d times", encoded)
+	}
+	h.answers[0].at = h.answers[0].at.Add(-snapshotEvery)
+	if get("", "text/plain"); encoded != 4 {
+		t.Errorf("an old answer was given")
+	}
+}
+
 func TestInvalidConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{

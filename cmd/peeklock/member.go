@@ -175,12 +175,13 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 // openAdmin opens the control API on the client port and on the control socket. At this time the data directory
 // belongs to this process, so a socket in it is not that of another member.
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
-	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages")}
+	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts()}
 	api := admin.Config{
 		Messages:        dataplane.New(messages),
 		Listener:        m.port.HTTP(),
 		Control:         control{m.node.Router(), m.node.Operator()},
 		Authority:       ring,
+		Accounts:        m.gateway.Accounts(),
 		Audit:           p.audit,
 		Ready:           m.isReady,
 		TrackChanges:    client.TrackChanges,
