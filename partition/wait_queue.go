@@ -11,7 +11,7 @@ import (
 
 // The limits of waiting.
 const (
-	waitersMax    = 1 << 16 // lock requests that wait in a group
+	waitersMax    = 1 << 16 // lock requests that wait in a group; those of one entity at most as many as are free
 	waitQueuesMax = 1 << 16 // wait queues remembered; above it those without waiters are dropped
 	receiversMax  = 1 << 16 // receivers remembered; above it all are dropped, at the cost of one lock command each
 )
@@ -26,8 +26,12 @@ type waitQueues struct {
 	ready         []*waitQueue                   // wait queues that may have messages for a waiter
 	sessionQueues int                            // number of queues that are not of kind waitMessages
 	waiterCount   int                            // waiters in queues and in proposeNow
-	lastArrival   uint64                         // arrival number of the newest waiter
+	ofEntities    map[fsm.EntityID]*entityWaiters
+	lastArrival   uint64 // arrival number of the newest waiter
 }
+
+// entityWaiters counts the waiters of one entity, with its sub-queues and sessions.
+type entityWaiters struct{ waiters, queues int }
 
 type receiverKey struct{ incarnation, receiver uint64 }
 
@@ -64,13 +68,14 @@ func (r *LockRequest) waitKey() waitKey {
 type waitQueue struct {
 	waitKey
 	waiters         []*waiter // by arrival
-	proposeNowCount int       // its waiters in waitQueues.proposeNow
-	ready           int       // messages ready as of the last apply, if countKnown
-	countKnown      bool      // false: only a lock command can tell the number
-	expected        int       // messages sent to it in entries in flight
-	requested       int       // messages requested by locks in entries in flight
-	inReadyList     bool      // is in waitQueues.ready
-	sessionEpoch    uint64    // epoch of the session lock of the last request; session queues only
+	entity          *entityWaiters
+	proposeNowCount int    // its waiters in waitQueues.proposeNow
+	ready           int    // messages ready as of the last apply, if countKnown
+	countKnown      bool   // false: only a lock command can tell the number
+	expected        int    // messages sent to it in entries in flight
+	requested       int    // messages requested by locks in entries in flight
+	inReadyList     bool   // is in waitQueues.ready
+	sessionEpoch    uint64 // epoch of the session lock of the last request; session queues only
 
 	topicKnown bool // topic is set from the machine
 	// topic is the entity whose sends may make messages ready here, as only the machine can decide: the topic
@@ -120,8 +125,20 @@ func (s *waitQueues) reset() {
 		queues:    make(map[waitKey]*waitQueue),
 		topics:    make(map[fsm.EntityID]*topicWaiters),
 		receivers: make(map[receiverKey]uint64),
+
+		ofEntities: make(map[fsm.EntityID]*entityWaiters),
 	}
 }
+
+// countWaiters adds n to the number of waiters.
+func (s *waitQueues) countWaiters(l *waitQueue, n int) {
+	s.waiterCount += n
+	l.entity.waiters += n
+}
+
+// mayWait reports whether one more request may wait in l: the requests of one entity may be as many as are free, so that one
+// entity with very many receivers leaves places for the others.
+func (s *waitQueues) mayWait(l *waitQueue) bool { return l.entity.waiters < waitersMax-s.waiterCount }
 
 // Lock waits at the leader until messages are ready, and locks them. Done is called once, under the rules of
 // Submit; when the wait ends at Until or by cancel, it gets the outcome Done without deliveries. After a
@@ -143,7 +160,7 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 		l = p.queueWithTopic(r.waitKey())
 	}
 	refused := Answer{Outcome: Refused}
-	busy := p.waiterCount >= waitersMax || early
+	busy := early || l != nil && !p.mayWait(l)
 	if p.leading && busy {
 		refused.Result.Code = fsm.ServerBusy
 	}
@@ -173,7 +190,7 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 		w.queue.waiters = append(w.queue.waiters, w)
 		p.markReady(w.queue)
 	}
-	p.waiterCount++
+	p.countWaiters(w.queue, 1)
 	w.timer = time.AfterFunc(time.Until(r.Until), func() { p.cancelWait(w) })
 	wake := p.hasLocksToPropose() && p.canPropose()
 	p.mu.Unlock()
@@ -192,7 +209,7 @@ func (p *proposer) cancelWait(w *waiter) {
 	}
 	if waited {
 		w.state = waiterDone
-		p.waiterCount--
+		p.countWaiters(w.queue, -1)
 		if i := slices.Index(w.queue.waiters, w); i >= 0 {
 			w.queue.waiters = slices.Delete(w.queue.waiters, i, i+1)
 		}
@@ -215,7 +232,13 @@ func (s *waitQueues) queueFor(key waitKey) *waitQueue {
 			}
 			s.rebuildTopics()
 		}
-		l = &waitQueue{waitKey: key}
+		of := s.ofEntities[key.Entity]
+		if of == nil {
+			of = &entityWaiters{}
+			s.ofEntities[key.Entity] = of
+		}
+		of.queues++
+		l = &waitQueue{waitKey: key, entity: of}
 		s.queues[key] = l
 		if key.kind != waitMessages {
 			s.sessionQueues++
@@ -225,6 +248,11 @@ func (s *waitQueues) queueFor(key waitKey) *waitQueue {
 }
 
 func (s *waitQueues) remove(key waitKey) {
+	if of := s.queues[key].entity; of.queues == 1 {
+		delete(s.ofEntities, key.Entity)
+	} else {
+		of.queues--
+	}
 	delete(s.queues, key)
 	if key.kind != waitMessages {
 		s.sessionQueues--
@@ -359,7 +387,7 @@ func fairShare(there, n int) int {
 func (p *proposer) addLock(b *batch, w *waiter, give int) {
 	w.state, w.requested = waiterInFlight, give
 	w.queue.requested += give
-	p.waiterCount--
+	p.countWaiters(w.queue, -1)
 	key := receiverKey{w.Header.Incarnation, w.Header.Receiver}
 	if _, seen := p.receivers[key]; !seen && len(p.receivers) >= receiversMax {
 		clear(p.receivers)
@@ -432,7 +460,7 @@ func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*wai
 			continue
 		}
 		w.state, w.proposeNow = waiterPending, false
-		p.waiterCount++
+		p.countWaiters(w.queue, 1)
 		back = append(back, w)
 	}
 	p.removeSpeculations(b)
@@ -452,7 +480,7 @@ func (p *proposer) refuseWaiters(l *waitQueue, code fsm.Code) []*waiter {
 	l.waiters, l.countKnown = nil, false
 	for _, w := range all {
 		w.state, w.refusal = waiterDone, code
-		p.waiterCount--
+		p.countWaiters(l, -1)
 	}
 	return all
 }

@@ -245,13 +245,50 @@ func TestWaitersAndQueuesAreBounded(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.waiterCount = 0
+		if len(p.ofEntities) != 1 {
+			t.Errorf("waiters of %d entities", len(p.ofEntities))
+		}
 		for i := range waitQueuesMax + 10 {
 			p.queueFor(waitKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
 			if len(p.queues) > waitQueuesMax {
 				t.Fatalf("%d lines", len(p.queues))
 			}
 		}
+		if len(p.ofEntities) > waitQueuesMax {
+			t.Errorf("waiters of %d entities are counted", len(p.ofEntities))
+		}
 	})
+}
+
+// One entity gets at most half of the places for requests that wait, two a third each, so that there is a place for a
+// receiver of another entity.
+func TestEntitiesShareThePlacesOfWaiters(t *testing.T) {
+	t.Parallel()
+	var s waitQueues
+	s.reset()
+	at := func(id fsm.EntityID, kind waitKind, session string) *waitQueue {
+		return s.queueFor(waitKey{Address: fsm.Address{Entity: id}, kind: kind, session: session})
+	}
+	fill := func(queues ...*waitQueue) {
+		for more := true; more; {
+			more = false
+			for _, l := range queues {
+				if s.mayWait(l) {
+					s.countWaiters(l, 1)
+					more = true
+				}
+			}
+		}
+	}
+	one, ofSession, other, next := at(1, waitMessages, ""), at(1, waitSessionMessages, "s"), at(2, waitMessages, ""), at(3, waitMessages, "")
+	fill(one, ofSession)
+	if n := one.entity.waiters; n != waitersMax/2 || ofSession.entity.waiters != n {
+		t.Errorf("one entity has %d waiters", n)
+	}
+	fill(other)
+	if n := other.entity.waiters; n < waitersMax/4 || !s.mayWait(next) || s.mayWait(one) {
+		t.Errorf("a second entity has %d waiters; a third may wait: %v", n, s.mayWait(next))
+	}
 }
 
 // Submissions over the limits are refused and never dropped.

@@ -78,9 +78,10 @@ type Client struct {
 	waiting []*request
 
 	receivers       map[*Receiver]struct{} // with an outstanding Lock
-	queuedReceivers []*Receiver            // those of them whose Lock must be sent
-	touched         []fsm.Entity           // from which messages were received since the last tick
-	closes          keptCloses             // that the partition has not confirmed
+	registered      registrations
+	queuedReceivers []*Receiver  // those of them whose Lock must be sent
+	touched         []fsm.Entity // from which messages were received since the last tick
+	closes          keptCloses   // that the partition has not confirmed
 
 	leader        fsm.MemberID     // empty: unknown
 	term          uint64           // highest term in which a leader is known

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -32,6 +33,7 @@ type Receiver struct {
 	call        *lockCall       // outstanding; nil: none
 	session     fsm.SessionLock // of a session receiver; set before the first Lock
 	closed      bool
+	registered  bool      // counted in Client.registered
 	lastTouched time.Time // when its activity was last recorded
 }
 
@@ -50,8 +52,9 @@ type lockCall struct {
 	state       requestState
 	unknown     bool
 	cancelled   bool
-	inQueue     bool // is in queuedReceivers
-	probe       bool // the submission in flight asks what an earlier one has locked
+	inQueue     bool          // is in queuedReceivers
+	pause       time.Duration // the last one of enqueueLater
+	probe       bool          // the submission in flight asks what an earlier one has locked
 }
 
 // Lock locks up to most messages (1 to 4096) with payloads of at most mostBytes (8 MiB) in total, and waits until a time
@@ -99,8 +102,54 @@ func (r *Receiver) begin(call *lockCall) {
 		call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
 	}
 	client.receivers[r] = struct{}{}
+	if !r.register() {
+		call.enqueueLater()
+		client.mu.Unlock()
+		return
+	}
 	call.enqueue()
 	client.sendQueued()
+}
+
+// registeredMax is how many receivers of this member have an id in the partition, which remembers a few more
+// (answers.ReceiversPerIncarnationMax).
+const registeredMax = 60_000
+
+// registrations counts the receivers that have an id in the partition, by entity.
+type registrations struct {
+	total    int
+	entities map[fsm.EntityID]int
+}
+
+// register reports whether the receiver may have an id in the partition. The receivers of one entity may have as many as are
+// free, so that one entity with very many receivers leaves some for the others. mu is held.
+func (r *Receiver) register() bool {
+	all := &r.client.registered
+	switch {
+	case r.registered:
+		return true
+	case all.entities[r.at.ID] >= registeredMax-all.total:
+		return false
+	case all.entities == nil:
+		all.entities = make(map[fsm.EntityID]int)
+	}
+	r.registered = true
+	all.total++
+	all.entities[r.at.ID]++
+	return true
+}
+
+// unregister reverts register, when the id is freed. mu is held.
+func (r *Receiver) unregister() {
+	if !r.registered {
+		return
+	}
+	all := &r.client.registered
+	r.registered = false
+	all.total--
+	if all.entities[r.at.ID]--; all.entities[r.at.ID] == 0 {
+		delete(all.entities, r.at.ID)
+	}
 }
 
 // Cancel ends the wait of an outstanding call soon. Its done function is still called, and may
@@ -132,6 +181,9 @@ func (r *Receiver) Close() bool {
 	first := !r.closed
 	r.closed = true
 	idle, used := r.call == nil, r.serial > 0
+	if idle {
+		r.unregister()
+	}
 	client.mu.Unlock()
 	switch {
 	case !first:
@@ -163,6 +215,9 @@ func (c *lockCall) finish(result fsm.Result) {
 	r.call = nil
 	delete(client.receivers, r)
 	closed := r.closed && !client.closed
+	if r.closed {
+		r.unregister()
+	}
 	progress := requestProgress{command: c.bytes, target: c.target, submissions: c.submissions}
 	client.mu.Unlock()
 	if client.slow.after > 0 {
@@ -206,16 +261,51 @@ func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 		client.mu.Unlock()
 		return
 	}
-	client.suspectLeader(c.target, hint)
+	busy := answer.Outcome == partition.Refused && answer.Result.Code == fsm.ServerBusy
+	if !busy { // too many receivers wait at the leader: it is still the leader for all other requests
+		client.suspectLeader(c.target, hint)
+	}
 	if c.cancelled && !c.unknown {
 		client.mu.Unlock()
 		c.finish(fsm.Result{})
+		return
+	}
+	if busy {
+		c.enqueueLater()
+		client.mu.Unlock()
 		return
 	}
 	// After an unknown outcome even a cancelled Lock is submitted again: messages may be locked
 	// for it, and the answer says which.
 	c.enqueue()
 	client.sendQueued()
+}
+
+// Pauses before a call is submitted again to a leader at which too many receivers wait.
+const (
+	busyPauseMin = time.Second
+	busyPauseMax = 16 * time.Second
+)
+
+// enqueueLater enqueues the call after a pause, which is longer each time. Until then the call waits at this member. mu is held.
+func (c *lockCall) enqueueLater() {
+	client := c.receiver.client
+	c.state, c.stop = requestQueued, nil
+	c.pause = min(max(busyPauseMin, 2*c.pause), busyPauseMax)
+	time.AfterFunc(c.pause+rand.N(c.pause/4), func() { //nolint:gosec // no secret
+		client.mu.Lock()
+		if c.state != requestQueued || c.inQueue || client.closed {
+			client.mu.Unlock()
+			return
+		}
+		if !c.receiver.register() {
+			c.enqueueLater()
+			client.mu.Unlock()
+			return
+		}
+		c.enqueue()
+		client.sendQueued()
+	})
 }
 
 // giveUp ends an overdue call whose outcome may be unknown.

@@ -151,3 +151,72 @@ func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 		t.Fatalf("cancelled with %+v", g)
 	}
 }
+
+// A receiver for which the leader has no place waits at its member and asks again later. The leader stays the leader for all
+// other requests, which are not delayed, and the receiver is not ended for it.
+func TestReceiverWithoutAPlaceWaits(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 5}
+	got := make(chan fsm.Result, 1)
+	receiver.Lock(2, 100, time.Now().Add(time.Minute), func(r fsm.Result) { got <- r })
+	group.Await(t, 0, 1)
+	group.Locks[0].Done(partition.Answer{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}})
+	client.mu.Lock()
+	leader, refusals := client.leader, client.refusals
+	client.mu.Unlock()
+	if leader == "" || refusals != 0 {
+		t.Errorf("leader %q after %d refusals", leader, refusals)
+	}
+	select {
+	case r := <-got:
+		t.Fatalf("ended with %+v", r)
+	default:
+	}
+	group.Await(t, 0, 2) // after busyPauseMin
+	group.Locks[1].Done(partition.Answer{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}})
+	receiver.Cancel()
+	if r := <-got; r.Code != fsm.OK || len(r.Deliveries) != 0 {
+		t.Errorf("cancelled with %+v", r)
+	}
+}
+
+// The receivers of one entity register as many ids as are free, and those beyond wait for one that is closed; a receiver of
+// another entity registers meanwhile.
+func TestEntitiesShareTheIDsOfReceivers(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestClient(t, group, nil)
+	of := func(id fsm.EntityID) *Receiver {
+		return &Receiver{client: client, id: uint64(id), at: fsm.EntityRef{Entity: fsm.Entity{ID: id}}}
+	}
+	client.mu.Lock()
+	var all []*Receiver
+	for {
+		r := of(1)
+		if !r.register() {
+			break
+		}
+		all = append(all, r)
+	}
+	other := of(2)
+	if registered := other.register(); len(all) != registeredMax/2 || !registered {
+		t.Errorf("%d receivers of one entity, and of another one: %v", len(all), registered)
+	}
+	client.mu.Unlock()
+	late := of(1)
+	late.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
+	for _, r := range all {
+		r.Close()
+		r.Close() // has no effect
+	}
+	group.Await(t, 0, 1) // after busyPauseMin
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if c := client.registered; c.total != 2 || c.entities[1] != 1 || !late.registered {
+		t.Errorf("%+v at the end", c)
+	}
+}
