@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
@@ -38,6 +39,16 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 		return "", fmt.Errorf("member %s is unknown to gossip", id)
 	}
 	return m.PeerAddress(), nil
+}
+
+// knowsAddress reports whether gossip knows a member whose peer port has this address.
+func (n *Node) knowsAddress(address netip.Addr) bool {
+	for _, m := range n.gossip.All() {
+		if of, err := netip.ParseAddrPort(m.PeerAddress()); err == nil && of.Addr().Unmap() == address {
+			return true
+		}
+	}
+	return false
 }
 
 // registerQueries registers the answers to all queries of other members.

@@ -67,7 +67,3 @@ type refusal struct {
 }
 
 func (e *refusal) Error() string { return e.text }
-	"github.com/peeklock/peeklock/amqp/account"
-	"github.com/peeklock/peeklock/fsm"
-)
-

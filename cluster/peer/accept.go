@@ -11,18 +11,20 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakesMax  = 128   // at a time
-	streamsMax     = 8192  // streams that are accepted and open, without those that groups have taken over
-	raftStreamsMax = 65536 // streams that groups have taken over and that are open
-	acceptPauseMin = 5 * time.Millisecond
-	acceptPauseMax = time.Second
+	handshakesMax = 128 // at a time
+	// unknownHandshakesMax is how many of them come from addresses at which gossip knows no member.
+	unknownHandshakesMax = 64
+	streamsMax           = 8192  // streams that are accepted and open, without those that groups have taken over
+	raftStreamsMax       = 65536 // streams that groups have taken over and that are open
+	acceptPauseMin       = 5 * time.Millisecond
+	acceptPauseMax       = time.Second
 )
 
 // New returns a transport. It accepts nothing before Start.
 func New(c *Config) *Transport {
 	p := &Transport{
 		config: *c, tls: newTLS(c.TLS),
-		streams: make(map[net.Conn]struct{}), handshakeSlots: make(chan struct{}, handshakesMax),
+		streams: make(map[net.Conn]struct{}), handshakes: places{known: c.Known},
 		raftStreamsMax: raftStreamsMax,
 	}
 	if p.config.Dial == nil {
@@ -50,18 +52,17 @@ func (p *Transport) acceptLoop() {
 			continue
 		}
 		pause = acceptPauseMin
-		select {
-		case p.handshakeSlots <- struct{}{}:
-		default: // too many handshakes: refuse this one at no further cost
+		place, ok := p.handshakes.add(conn)
+		if !ok { // too many handshakes: refuse this one at no further cost
 			_ = conn.Close()
 			continue
 		}
 		if !p.track(conn) {
-			<-p.handshakeSlots
+			p.handshakes.remove(place)
 			_ = conn.Close()
 			continue
 		}
-		p.done.Go(func() { p.acceptStream(conn) })
+		p.done.Go(func() { p.acceptStream(conn, place) })
 	}
 }
 
@@ -94,10 +95,12 @@ func (p *Transport) untrack(conn net.Conn) {
 }
 
 // acceptStream reads the header of one accepted stream and passes the stream to its handler.
-func (p *Transport) acceptStream(raw net.Conn) {
+func (p *Transport) acceptStream(raw net.Conn, place *placed) {
 	defer p.untrack(raw)
-	conn, header, err := p.handshake(raw)
-	<-p.handshakeSlots
+	conn, header, err := p.handshake(raw, place)
+	if !p.handshakes.remove(place) && err == nil {
+		err = net.ErrClosed
+	}
 	if err != nil {
 		_ = raw.Close()
 		p.logRefused(raw.RemoteAddr().String(), err)
@@ -122,12 +125,17 @@ func (p *Transport) acceptStream(raw net.Conn) {
 }
 
 // handshake performs the TLS handshake if TLS is configured, and reads, checks and answers the header of a
-// stream, all within handshakeTimeout.
-func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
+// stream, all within handshakeTimeout. A peer that sends nothing has silentTimeout.
+func (p *Transport) handshake(raw net.Conn, place *placed) (net.Conn, streamHeader, error) {
+	conn, err := awaitStart(raw)
+	if err != nil {
+		return nil, streamHeader{}, err
+	}
+	p.handshakes.start(place)
 	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, streamHeader{}, err
 	}
-	conn, err := p.tls.accept(raw)
+	conn, err = p.tls.accept(conn)
 	if err != nil {
 		return nil, streamHeader{}, err
 	}

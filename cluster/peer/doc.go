@@ -11,7 +11,7 @@
 //   - No handler gets a stream before its header has named this member and its cluster, and, with TLS,
 //     before both ends have presented a certificate that is valid for servers and for clients.
 //   - A raft stream that names a replica reaches that replica or none.
-//   - A handshake takes handshakeTimeout at most, and at most handshakesMax run at a time: a port scan
-//     costs no more than that.
+//   - A handshake takes handshakeTimeout at most, its first byte silentTimeout, and at most handshakesMax run at a
+//     time: a port scan costs no more than that, and keeps no member out (see places).
 //   - Refused peers are logged at most once per throttle.LogEvery and address.
 package peer

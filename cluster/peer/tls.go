@@ -18,6 +18,7 @@ const (
 	drainBytesMax      = 64 << 10        // read from an untrusted peer before its stream is closed
 	drainTimeout       = time.Second     // for that peer to close its end
 	handshakeTimeout   = 5 * time.Second // for TLS and the header of one stream
+	silentTimeout      = time.Second     // for the first byte of it
 	opAlert            = "remote error"  // how crypto/tls marks an alert from the other end
 	msgDialUntrusted   = "failed to open a stream to a member: no mutual trust"
 	msgAcceptUntrusted = "stream refused: the peer is not trusted"

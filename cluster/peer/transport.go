@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,10 @@ type Config struct {
 	// a member. Both are called from any goroutine.
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
+
+	// Known reports whether a member is known at an address: the handshakes of others leave places for those of members. It may
+	// be nil, and is called from one goroutine.
+	Known func(netip.Addr) bool
 
 	// Start is that of this process. Observe records a start of another member of the cluster; an error that wraps
 	// starts.ErrOld refuses its streams. It may be nil.
@@ -66,12 +71,13 @@ type Transport struct {
 	raftStreams    atomic.Int64 // that groups have taken over
 	raftStreamsMax int64
 
-	mu             sync.Mutex
-	streams        map[net.Conn]struct{} // accepted streams that Close must close
-	closed         bool
-	foreignLog     time.Time     // when a foreign member was last logged
-	handshakeSlots chan struct{} // one per running handshake
-	done           sync.WaitGroup
+	handshakes places
+
+	mu         sync.Mutex
+	streams    map[net.Conn]struct{} // accepted streams that Close must close
+	closed     bool
+	foreignLog time.Time // when a foreign member was last logged
+	done       sync.WaitGroup
 }
 
 // Addr returns the address that the peer port is bound to.
