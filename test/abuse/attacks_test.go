@@ -22,6 +22,10 @@ func attacks() []attack {
 		// request_test.go
 		{name: "put-token flood", always: true, limit: "the work that requests cost; 100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
 		{name: "management flood", limit: "the work that requests cost; 100 requests in progress on a link; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
+		// share_test.go
+		{name: "settlements with properties", limit: "the work that properties cost, once for each message; the share of a key of settlements in progress", prepare: createQueue(idleQueue), run: settleWithProperties, clean: deleteQueue(idleQueue)},
+		{name: "idle receivers", limit: "the places of receivers that wait, as many of one entity as are free", prepare: createQueue(idleQueue), run: waitIdle, clean: deleteQueue(idleQueue)},
+		{name: "metrics at full rate", sinkAnswersSooner: true, promised: promisedWait, limit: "one answer in a second; the work of an address without a key", run: scrapeAtFullRate},
 		// transfer_test.go
 		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
