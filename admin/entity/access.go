@@ -94,11 +94,11 @@ func CompleteAccessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm
 }
 
 func checkAccess(rule fsm.AccessRule) error {
-	if rule.Name == "" || len(rule.Name) > AccessNameBytesMax || !IsPrintable(rule.Name) {
+	if rule.Name == "" || len(rule.Name) > AccessNameBytesMax || !isPrintable(rule.Name) {
 		return fmt.Errorf("a name is 1 to %d bytes of text without control characters", AccessNameBytesMax)
 	}
 	for _, secret := range []string{rule.Primary, rule.Secondary} {
-		if len(secret) > AccessSecretBytesMax || !IsPrintable(secret) {
+		if len(secret) > AccessSecretBytesMax || !isPrintable(secret) {
 			return fmt.Errorf("a key is 1 to %d bytes of text without control characters", AccessSecretBytesMax)
 		}
 	}
@@ -115,8 +115,8 @@ func checkNewSecrets(rule fsm.AccessRule, kept []string) error {
 	return nil
 }
 
-// IsPrintable reports whether a text is valid UTF-8 without control characters.
-func IsPrintable(text string) bool {
+// isPrintable reports whether a text is valid UTF-8 without control characters.
+func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 

@@ -13,7 +13,7 @@ import (
 // ApplyTo returns old with the settings that are given, checked. A setting that exceeds a limit of the
 // namespace may stay. Errors wrap fsm.InvalidArgument.
 func (s *Settings) ApplyTo(kind fsm.EntityKind, old fsm.EntitySettings, l Limits) (fsm.EntitySettings, error) {
-	l.LockDuration = max(l.LockDuration, time.Duration(FromMillis(old.LockDuration)))
+	l.LockDuration = max(l.LockDuration, time.Duration(fromMillis(old.LockDuration)))
 	l.MessageBytes = max(l.MessageBytes, old.MaxMessageBytes)
 	err := s.checkKind(kind)
 	if err == nil {

@@ -50,7 +50,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		return Forever, nil
 	}
 	if strings.HasPrefix(text, "P") {
-		d, err := ParseISODuration(text)
+		d, err := parseISODuration(text)
 		return time.Duration(d), err
 	}
 	d, err := time.ParseDuration(text)
@@ -60,9 +60,9 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseISODuration parses ISO 8601. Lengths of more than 292 years, which do not fit a Duration, are Forever:
+// parseISODuration parses ISO 8601. Lengths of more than 292 years, which do not fit a Duration, are Forever:
 // clients write the largest TimeSpan of .NET in different forms, Java in hours.
-func ParseISODuration(text string) (Duration, error) {
+func parseISODuration(text string) (Duration, error) {
 	if len(text) > durationBytesMax || !strings.HasPrefix(text, "P") {
 		return 0, fmt.Errorf("%.70q is not a duration like PT30S", text)
 	}
@@ -113,8 +113,8 @@ func ToMillis(d Duration) fsm.Millis {
 	return fsm.Millis(time.Duration(d).Milliseconds())
 }
 
-// FromMillis is the opposite of ToMillis.
-func FromMillis(m fsm.Millis) Duration {
+// fromMillis is the opposite of ToMillis.
+func fromMillis(m fsm.Millis) Duration {
 	if m < fsm.Millis(Forever.Milliseconds()) {
 		return Duration(time.Duration(m) * time.Millisecond)
 	}

@@ -15,7 +15,7 @@ func TestISODurationsOfClientsAreRead(t *testing.T) {
 		timeSpanText: Forever, "PT256204778H48M5.4775807S": Forever, "P10675199DT2H48M5.477581S": Forever, "P106752D": Forever,
 		"PT1M": time.Minute, "P1DT2H3M4.5S": 26*time.Hour + 3*time.Minute + 4500*time.Millisecond, "PT0S": 0, "P1W": 7 * 24 * time.Hour,
 	} {
-		if got, err := ParseISODuration(text); err != nil || got != Duration(want) {
+		if got, err := parseISODuration(text); err != nil || got != Duration(want) {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
 	}
@@ -55,10 +55,10 @@ func TestForeverIsKept(t *testing.T) {
 			t.Errorf("%s: %v %v", text, got, err)
 		}
 	}
-	if got := FromMillis(fsm.Forever); got.String() != "forever" || ToMillis(got) != fsm.Forever {
+	if got := fromMillis(fsm.Forever); got.String() != "forever" || ToMillis(got) != fsm.Forever {
 		t.Error(got)
 	}
-	if got := FromMillis(1500); ToMillis(got) != 1500 {
+	if got := fromMillis(1500); ToMillis(got) != 1500 {
 		t.Error(got)
 	}
 }

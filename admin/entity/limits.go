@@ -42,7 +42,7 @@ type Limits struct {
 func LimitsOf(s fsm.NamespaceSettings) Limits {
 	return Limits{
 		MessageBytes: cmp.Or(s.MessageBytesMax, messageBytesMax),
-		LockDuration: cmp.Or(time.Duration(FromMillis(s.LockDurationMax)), LockDurationMax),
+		LockDuration: cmp.Or(time.Duration(fromMillis(s.LockDurationMax)), LockDurationMax),
 	}
 }
 

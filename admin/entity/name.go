@@ -18,8 +18,8 @@ const (
 // SubscriptionsWord separates the topic from the name in the path of a subscription, in any case.
 const SubscriptionsWord = "subscriptions"
 
-// SubscriptionPathSample shows how the path of a subscription is written.
-const SubscriptionPathSample = "TOPIC/Subscriptions/NAME"
+// subscriptionPathSample shows how the path of a subscription is written.
+const subscriptionPathSample = "TOPIC/Subscriptions/NAME"
 
 // CheckName returns an error that says how to correct a name. As in the cloud, a name consists of letters, digits
 // and . - _ ~ /, and begins with a letter or digit. The name of a subscription is a path.
@@ -36,7 +36,7 @@ func CheckName(kind fsm.EntityKind, name string) error {
 		return checkNameText(name, NameCharactersMax)
 	}
 	if !isPath {
-		return fmt.Errorf("%w: %.400q names no subscription: write it like %s", fsm.InvalidArgument, name, SubscriptionPathSample)
+		return fmt.Errorf("%w: %.400q names no subscription: write it like %s", fsm.InvalidArgument, name, subscriptionPathSample)
 	}
 	if err := checkNameText(topic, NameCharactersMax); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // Prefixes of the names of conditions.
 const (
-	SystemPrefix = "sys."
+	systemPrefix = "sys."
 	userPrefix   = "user."
 )
 
@@ -125,7 +125,7 @@ func conditionProperty(name string) (filter.Property, error) {
 	if rest, ok := cutPrefixFold(name, userPrefix); ok {
 		return filter.Property{Name: rest}, nil
 	}
-	rest, ok := cutPrefixFold(name, SystemPrefix)
+	rest, ok := cutPrefixFold(name, systemPrefix)
 	if !ok {
 		return filter.Property{Name: name}, nil
 	}
@@ -140,13 +140,13 @@ func conditionProperty(name string) (filter.Property, error) {
 	return filter.Property{}, fmt.Errorf("no condition on %.60q is possible: with the prefix sys. use one of %s", name, strings.Join(conditionNames(), ", "))
 }
 
-// ConditionName returns the name of the condition on a property. An application property whose name begins
+// conditionName returns the name of the condition on a property. An application property whose name begins
 // with one of the prefixes gets the prefix "user.".
-func ConditionName(p filter.Property) string {
+func conditionName(p filter.Property) string {
 	if p.Scope == filter.System {
-		return SystemPrefix + p.Name
+		return systemPrefix + p.Name
 	}
-	_, system := cutPrefixFold(p.Name, SystemPrefix)
+	_, system := cutPrefixFold(p.Name, systemPrefix)
 	_, user := cutPrefixFold(p.Name, userPrefix)
 	if system || user {
 		return userPrefix + p.Name
@@ -185,7 +185,7 @@ func describeFilter(f fsm.RuleFilter) Filter {
 	case fsm.CorrelationFilter:
 		out := Filter{Kind: FilterCorrelation, Conditions: make(map[string]Value, len(f.Conditions))}
 		for _, c := range f.Conditions {
-			out.Conditions[ConditionName(c.Property)] = Value{Value: c.Value}
+			out.Conditions[conditionName(c.Property)] = Value{Value: c.Value}
 		}
 		return out
 	}

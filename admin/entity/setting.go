@@ -196,7 +196,7 @@ func duration(given func(*Settings) **Duration, stored func(*fsm.EntitySettings)
 // maximum.
 func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySettings) *fsm.Millis, least, most time.Duration, limit func(Limits) time.Duration, wayOut string) *typed[Duration, fsm.Millis] {
 	return &typed[Duration, fsm.Millis]{
-		name: "duration", given: given, stored: stored, toStored: ToMillis, toGiven: FromMillis,
+		name: "duration", given: given, stored: stored, toStored: ToMillis, toGiven: fromMillis,
 		values: shortDuration(least) + " to " + shortDuration(most),
 		isValid: func(d Duration, l Limits, show func(Duration) string) error {
 			return checkRange(d, Duration(least), Duration(limit(l)), Duration(TierLockDurationMax), show, wayOut)
@@ -205,7 +205,7 @@ func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySetti
 			d, err := ParseDuration(text)
 			return Duration(d), err
 		},
-		parseElement:  ParseISODuration,
+		parseElement:  parseISODuration,
 		format:        func(d Duration) string { return shortDuration(time.Duration(d)) },
 		formatElement: Duration.ISO,
 	}

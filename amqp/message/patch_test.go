@@ -268,7 +268,7 @@ func TestActionsChangeAnnotations(t *testing.T) {
 // forms the sender used.
 func TestActionsChangeTheTimeToLive(t *testing.T) {
 	t.Parallel()
-	minutes := func(n int64) filter.Value { return filter.Span(n * 60_000 * TicksPerMillisecond) }
+	minutes := func(n int64) filter.Value { return filter.Span(n * 60_000 * ticksPerMillisecond) }
 	bothTimes := wire.AppendProperties(nil, &wire.Properties{MessageID: "id", CreationTime: ptr(millis(1000)), AbsoluteExpiryTime: ptr(millis(9_000_000))})
 	ttl := uint32(5000)
 	inHeader := section(wire.AppendHeader(nil, &wire.Header{TTL: &ttl}), wire.SectionData, []byte("x"))

@@ -37,13 +37,13 @@ const (
 
 // .NET counts time in ticks of 100 ns, and moments from the first day of year 1 to the end of year 9999.
 const (
-	TicksPerMillisecond = 10_000
+	ticksPerMillisecond = 10_000
 	ticksOf1970         = 621_355_968_000_000_000
 	ticksMax            = 3_155_378_975_999_999_999
 )
 
 // Ticks returns a moment in ticks of .NET.
-func Ticks(at fsm.Instant) int64 { return int64(at)*TicksPerMillisecond + ticksOf1970 }
+func Ticks(at fsm.Instant) int64 { return int64(at)*ticksPerMillisecond + ticksOf1970 }
 
 // InstantOf reads a moment as clients give it in requests and annotations: a timestamp, a long of milliseconds since 1970,
 // or .NET's DateTimeOffset, which is rounded up to the millisecond. Moments before 1970 become 0. ok is false for all other
@@ -59,7 +59,7 @@ func InstantOf(v any) (at fsm.Instant, ok bool) {
 		if v.Descriptor != wire.Symbol(dateTimeOffsetDescriptor) || !isLong || ticks < 0 || ticks > ticksMax {
 			return 0, false
 		}
-		return fsm.Instant(max(0, ticks-ticksOf1970+TicksPerMillisecond-1) / TicksPerMillisecond), true
+		return fsm.Instant(max(0, ticks-ticksOf1970+ticksPerMillisecond-1) / ticksPerMillisecond), true
 	}
 	return 0, false
 }
@@ -121,7 +121,7 @@ func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 		return filter.Span(ticks), ok
 	case dateTimeOffsetDescriptor:
 		ticks, ok := wire.IntOf(inner)
-		return filter.Time((ticks - ticksOf1970) / TicksPerMillisecond), ok
+		return filter.Time((ticks - ticksOf1970) / ticksPerMillisecond), ok
 	}
 	return v, false
 }

@@ -28,7 +28,7 @@ type typedValue struct {
 func typedValues() map[string]typedValue {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	id := wire.UUID{0xc0, 0xff, 0xee, 15: 1}
-	ticks := int64(ticksOf1970 + 1_700_000_000_123*TicksPerMillisecond + 7)
+	ticks := int64(ticksOf1970 + 1_700_000_000_123*ticksPerMillisecond + 7)
 	raw := func(text string) wire.Raw {
 		b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
 		if err != nil {

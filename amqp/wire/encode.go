@@ -43,7 +43,7 @@ func AppendValue(dst []byte, v any) []byte {
 	case int:
 		return AppendLong(dst, int64(v))
 	case time.Time:
-		return AppendTimestamp(dst, v)
+		return appendTimestamp(dst, v)
 	case UUID:
 		return AppendUUID(dst, v)
 	case Map:
@@ -137,9 +137,9 @@ func AppendLong(dst []byte, v int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, codeLong), uint64(v))
 }
 
-// AppendTimestamp appends an AMQP timestamp: milliseconds since the Unix epoch
+// appendTimestamp appends an AMQP timestamp: milliseconds since the Unix epoch
 // (part 1, 1.6.17).
-func AppendTimestamp(dst []byte, t time.Time) []byte {
+func appendTimestamp(dst []byte, t time.Time) []byte {
 	return AppendMillis(dst, t.UnixMilli())
 }
 

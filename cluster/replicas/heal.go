@@ -54,7 +54,7 @@ func (h *Healer) Heal() {
 		return
 	}
 	h.Log.StopDamaged()
-	damaged := h.TakeDamaged()
+	damaged := h.takeDamaged()
 	if len(damaged) == 0 || !h.Go(func(ctx context.Context) {
 		defer h.healing.Store(false)
 		for id, number := range damaged {
@@ -159,7 +159,7 @@ func (h *Healer) HealCatalog(ctx context.Context) error {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	h.Unregister(fsm.CatalogPartition)
+	h.unregister(fsm.CatalogPartition)
 	if err := group.Destroy(closing); err != nil {
 		return fmt.Errorf("remove the damaged replica of the catalog: %w", err)
 	}

@@ -71,7 +71,7 @@ func (s *Set) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replica
 	if part.Formed || len(group.Status().Voters) > 0 || s.Number(part.ID) != own.Number {
 		return false
 	}
-	s.Unregister(part.ID)
+	s.unregister(part.ID)
 	if err := group.Close(ctx); err != nil {
 		s.Logger.ErrorContext(ctx, "failed to close an empty replica, will retry", "partition", part.ID, "error", err)
 		return false

@@ -90,7 +90,7 @@ func (r *Retirer) retireOne(ctx context.Context, id fsm.PartitionID, number uint
 	path := r.Dir.ReplicaPath(id, number)
 	var err error
 	if open && group != nil {
-		r.Unregister(id)
+		r.unregister(id)
 		r.Closing(id)
 		err = group.Destroy(ctx)
 	} else {

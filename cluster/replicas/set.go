@@ -124,8 +124,8 @@ func (s *Set) register(id fsm.PartitionID, number uint32, group *partition.Group
 	s.Changed()
 }
 
-// Unregister makes the Set forget the replica of a partition. The caller closes or destroys it.
-func (s *Set) Unregister(id fsm.PartitionID) {
+// unregister makes the Set forget the replica of a partition. The caller closes or destroys it.
+func (s *Set) unregister(id fsm.PartitionID) {
 	s.mu.Lock()
 	groups := maps.Clone(s.All())
 	delete(groups, id)
@@ -135,9 +135,9 @@ func (s *Set) Unregister(id fsm.PartitionID) {
 	s.Changed()
 }
 
-// TakeDamaged returns the numbers of the replicas of message partitions whose log is damaged, by partition: those that could
+// takeDamaged returns the numbers of the replicas of message partitions whose log is damaged, by partition: those that could
 // not be opened since the last call, and those that have halted.
-func (s *Set) TakeDamaged() map[fsm.PartitionID]uint32 {
+func (s *Set) takeDamaged() map[fsm.PartitionID]uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.damaged

@@ -334,17 +334,6 @@ func (q *sessions) AvailableSessions(id fsm.EntityID) uint64 {
 	return 0
 }
 
-// ReadySession returns the number of messages that a LockMessages under a session lock could
-// deliver; 0 if there is no such session.
-func (q *sessions) ReadySession(id fsm.EntityID, session string) uint64 {
-	if x := q.byID[id]; x != nil && x.sessions != nil {
-		if slot, found := x.sessions.find(session); found {
-			return uint64(x.sessions.messages[slot].ready.count())
-		}
-	}
-	return 0
-}
-
 // PeekSession is Peek for the messages of one session.
 func (q *sessions) PeekSession(id fsm.EntityID, session string, from fsm.SequenceNumber, most int) []fsm.Delivery {
 	x, code := q.findSessionEntity(id)
