@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -58,6 +59,31 @@ func readBolt(files disk.FS, path string) error {
 		return fmt.Errorf("%w: %w", errLostValues, err)
 	}
 	return err
+}
+
+// unreadableSuffix is that of a file of entries that could not be read, which is kept for an investigation.
+const unreadableSuffix = ".unreadable"
+
+// setAsideUnreadable lets a log of the kind Bolt begin anew if a page of its file cannot be read; failed is the error. Which groups
+// had entries or a vote in that page is not known. Each replica of the member finds that the log does not name it any more, so
+// it is damaged, and is replaced by one with another name (package partition, claim): no vote is cast twice. Any other error is
+// returned.
+func setAsideUnreadable(cfg *Config, failed error) error {
+	if cfg.Kind != Bolt || !errors.Is(failed, errLostValues) {
+		return failed
+	}
+	if _, err := cfg.FS.Stat(cfg.journalFolder()); !errors.Is(err, fs.ErrNotExist) {
+		return failed // the values of a journal
+	}
+	cfg.Logger.Error("failed to read a page of the log; all replicas of this member are damaged, and the leaders are asked to replace them: check the disk",
+		"path", cfg.Path, "kept_as", cfg.Path+unreadableSuffix, "error", failed)
+	if err := cfg.FS.Rename(cfg.Path, cfg.Path+unreadableSuffix); err != nil {
+		return errors.Join(failed, err)
+	}
+	if err := cfg.FS.SyncFolder(filepath.Dir(cfg.Path)); err != nil {
+		return errors.Join(failed, err)
+	}
+	return nil
 }
 
 // scanBolt finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.

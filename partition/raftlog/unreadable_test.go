@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -97,6 +98,43 @@ func TestUnreadableValuesAreRestored(t *testing.T) {
 	}
 }
 
+// TestUnreadableBoltLogBeginsAnew: a page of a log without a journal that cannot be read costs the log its groups and not the
+// start: each replica finds that it is not named any more. The file is kept.
+func TestUnreadableBoltLogBeginsAnew(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(kit.MemoryDir(t), "raft.db")
+	open := func(files disk.FS) (*Log, *Group) {
+		t.Helper()
+		l, err := Open(Config{Path: path, Kind: Bolt, FS: files, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatalf("open the log: %v", err)
+		}
+		g, err := l.Group(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, g
+	}
+	l, g := open(disk.OS{})
+	if err := errors.Join(g.SetOwner("m0.1"), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, g = open(&onceBad{badPage: badPage{path: path, at: int64(os.Getpagesize() + 20)}})
+	if name, err := g.Owner(); name != "" || err != nil {
+		t.Errorf("the log that began anew names the replica %q (%v), want none", name, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := os.ReadFile(path + unreadableSuffix); err != nil || !bytes.Equal(kept, content) {
+		t.Errorf("the file was not kept as it was: %d bytes (%v), want %d", len(kept), err, len(content))
+	}
+}
+
 // onceBad is a bad page of a file until the file is replaced.
 type onceBad struct {
 	badPage
@@ -113,7 +151,7 @@ func (d *onceBad) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, 
 
 // Rename ends the fault of a file that is replaced: the new one is elsewhere on the disk.
 func (d *onceBad) Rename(from, to string) error {
-	d.replaced = d.replaced || to == d.path
+	d.replaced = d.replaced || to == d.path || from == d.path
 	return d.OS.Rename(from, to)
 }
 

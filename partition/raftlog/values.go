@@ -45,7 +45,9 @@ func openBolt(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 		return nil, nil, err
 	}
 	if err := readBolt(cfg.FS, path); err != nil {
-		return nil, nil, err
+		if err = setAsideUnreadable(cfg, err); err != nil {
+			return nil, nil, err
+		}
 	}
 	ranges, values, err := scanBolt(path)
 	if err != nil {
