@@ -12,7 +12,9 @@
 //   - the former members, which come back beside the restored cluster, stay apart from it;
 //   - a minute of virtual time after the last fault, every member is ready, everything that was accepted has been
 //     received although nothing more was sent, and every queue has taken another message;
-//   - all replicas of every partition have the same state.
+//   - all replicas of every partition have the same state;
+//   - members that were restarted know the names and keys that were changed before (names.go);
+//   - Porcupine finds an order of all operations on each message of a queue, and on each session (linear.go).
 //
 // A simulated minute takes about two seconds of one core. A failed seed prints its plan, and saves it in a folder
 // with the findings, the histories, the log of all members, and every entry that the replicas of each group have stored
