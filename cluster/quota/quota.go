@@ -24,8 +24,8 @@ const (
 
 // Report is what a member tells the others.
 type Report struct {
-	Led    map[fsm.NamespaceID]fsm.Usage `json:"Led"`    // of the partitions that it leads
-	Excess []Excess                      `json:"Excess"` // of the partitions that it holds
+	Led    map[fsm.NamespaceID]fsm.Usage // of the partitions that it leads
+	Excess []Excess                      // of the partitions that it holds
 }
 
 // Config is what a Monitor needs.
@@ -268,7 +268,7 @@ func (m *Monitor) logChanges(ctx context.Context, before, next *state) {
 	}
 	for id := range before.over {
 		if len(next.over[id]) == 0 {
-			m.Logger.InfoContext(ctx, "namespace is within its share again", "namespace_id", id)
+			m.Logger.InfoContext(ctx, "namespace was accepted again: it holds less than its share", "namespace_id", id)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestSharesRefuseTheLargestFirst(t *testing.T) {
 	}{
 		{"nobody", capacity{1000, 500}, false, map[fsm.NamespaceID]uint64{1: 300, 2: 200}, none, nil},
 		{"the largest", capacity{1000, 300}, false, map[fsm.NamespaceID]uint64{1: 600, 2: 100}, none, []fsm.NamespaceID{1}},
-		{"not who holds little, though nothing is free", capacity{1000, 0}, false, map[fsm.NamespaceID]uint64{1: 900, 2: 100, 3: 200}, none, []fsm.NamespaceID{1, 3}},
+		{"not who holds little, though nothing is free", capacity{1000, 0}, false, map[fsm.NamespaceID]uint64{1: 900, 2: 80, 3: 200}, none, []fsm.NamespaceID{1, 3}},
 		{"the default namespace alone", capacity{1000, 101}, true, map[fsm.NamespaceID]uint64{1: 899}, none, nil},
 		{"the default namespace with more than 90 %", capacity{1000, 99}, true, map[fsm.NamespaceID]uint64{1: 901}, none, []fsm.NamespaceID{1}},
 		{"until it holds less", capacity{1000, 500}, false, map[fsm.NamespaceID]uint64{1: 460}, func(fsm.NamespaceID) bool { return true }, []fsm.NamespaceID{1}},
