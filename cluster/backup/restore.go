@@ -47,6 +47,9 @@ type RestoreConfig struct {
 	Logger       *slog.Logger
 }
 
+// ErrIncomplete is wrapped by errors of Restore after which the folder holds a part of a restore, and nothing else.
+var ErrIncomplete = errors.New("the restore is incomplete")
+
 // Restore makes the data folder of a new member out of the backups of a cluster, while no process runs
 // on it. The new member holds every partition, alone, under an id of its own; the former members
 // are recorded as removed. It is started like a stopped member; others join it, and a rebalance
@@ -58,7 +61,7 @@ type RestoreConfig struct {
 // so that what is forwarded from now on cannot be mistaken for what was forwarded before.
 //
 // The folder cannot be started before Restore has returned without an error: it gets its
-// identity last. After a failure, delete the folder.
+// identity last. An error wraps ErrIncomplete if Restore has written to the folder, which was empty before: delete its content then.
 func Restore(ctx context.Context, config RestoreConfig) error {
 	if err := restore(ctx, &config); err != nil {
 		return fmt.Errorf("restore into %s: %w", config.Dir, err)
@@ -72,7 +75,11 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
+	defer func() {
+		if err = errors.Join(err, dir.Close()); err != nil {
+			err = fmt.Errorf("%w: %w", ErrIncomplete, err)
+		}
+	}()
 	run := &restoreRun{config: config, dir: dir, cluster: cmp.Or(config.ClusterID, rand.Text()), epoch: raftgroup.NewEpoch()}
 	if run.raftLog, err = partition.OpenLog(partition.LogConfig{
 		Path: dir.LogPath(), Kind: config.LogStore, FS: config.FS, OpenStore: config.OpenLogStore, Logger: config.Logger,

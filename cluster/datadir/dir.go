@@ -158,7 +158,7 @@ func Create(files disk.FS, path string) (*Dir, error) {
 	case err == nil && slices.ContainsFunc(names, func(e fs.DirEntry) bool {
 		return e.Name() != "lost+found"
 	}):
-		return nil, errors.New("the folder is not empty")
+		return nil, errors.New("the folder is not empty: it may have the data of a member: name another one")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}

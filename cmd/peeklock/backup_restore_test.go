@@ -63,7 +63,7 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 		"a byte": slices.Concat(body[:len(body)-1], []byte{body[len(body)-1] ^ 1}), "short": body[:len(body)/2], "long": append(slices.Clone(body), 0),
 	} {
 		s.Set(name, damaged)
-		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete the folder") {
+		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete what this command has written there") {
 			t.Error(what, code, text)
 		}
 	}

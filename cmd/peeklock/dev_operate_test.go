@@ -107,7 +107,7 @@ func beginAnew(t *testing.T, copied string) {
 	if code, text := restore(copied, dir); code != cli.ExitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
 		t.Fatal(code, text)
 	}
-	if code, text := restore(copied, dir); code != cli.ExitRefused || !strings.Contains(text, "not empty") {
+	if code, text := restore(copied, dir); code != cli.ExitRefused || !strings.Contains(text, "not empty") || strings.Contains(text, "delete") {
 		t.Error(code, text)
 	}
 	servesKept(t, dir)
@@ -125,7 +125,7 @@ func beginAnew(t *testing.T, copied string) {
 	if err := os.WriteFile(names[0], body, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete the folder") {
+	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete what this command has written there") {
 		t.Error(code, text)
 	}
 	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "is not a complete backup") {

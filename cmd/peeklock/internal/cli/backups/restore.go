@@ -115,8 +115,11 @@ func restore(i command.Invocation, o *restoreOptions) error {
 		Logger: config.NewLogger(i.Client.Err, "warn", config.LogText),
 	})
 	m.End(err != nil)
+	if errors.Is(err, backup.ErrIncomplete) {
+		return fmt.Errorf("%w: nothing starts from %s: delete what this command has written there, and run it again", err, dir)
+	}
 	if err != nil {
-		return fmt.Errorf("%w: delete the folder", err)
+		return err
 	}
 	answer := restored{Dir: dir, ClusterID: cluster, BackupOf: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
 	if !out.IsTable() {
