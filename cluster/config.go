@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,9 +76,12 @@ type Config struct {
 	// GetCertificate and GetClientCertificate, which are called for every new stream. Other fields are ignored.
 	// nil means plain streams. Configure all members alike: see DESIGN.md.
 	PeerTLS *tls.Config
+	// PeerAuthorities, when set, returns the authorities to trust instead of RootCAs of PeerTLS. It is called for every new
+	// stream, concurrently, so that authorities may be replaced while the member runs.
+	PeerAuthorities func() *x509.CertPool
 	// GossipKeys encrypt gossip with AES: 16, 24 or 32 bytes each, at most 8. The first key encrypts, all keys
-	// decrypt. To rotate a key, append the new one, then move it to the front, then remove the old one, and
-	// restart every member after each step. Empty means plain gossip.
+	// decrypt. To rotate a key, append the new one, then move it to the front, then remove the old one, on every
+	// member before the next step (Node.SetGossipKeys). Empty means plain gossip.
 	GossipKeys [][]byte
 
 	// Expect is how many members without data must be seen before they bootstrap a cluster together. 1

@@ -105,6 +105,9 @@ func (n *Node) Forwarding() forwarding.Stats { return n.forwarder.Stats() }
 // ID returns the id of the member.
 func (n *Node) ID() fsm.MemberID { return n.self }
 
+// SetGossipKeys replaces the keys of gossip (Config.GossipKeys). After an error they have not changed. It may be called concurrently.
+func (n *Node) SetGossipKeys(keys [][]byte) error { return n.gossip.SetKeys(keys) }
+
 // GossipAddr returns the ip:port that other members can join.
 func (n *Node) GossipAddr() string { return n.gossip.Address() }
 

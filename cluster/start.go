@@ -143,7 +143,7 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log}
 	n.peers = peer.New(&peer.Config{
-		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS,
+		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS, Authorities: n.config.PeerAuthorities,
 		Cluster: n.clusterID, Address: n.address, Start: n.dataDir.Identity().Start, Observe: n.seen.Observe, Copied: n.twin.stopMember, Known: n.knowsAddress, Raft: n.replicas.Accept,
 		Forward: func(from fsm.MemberID, conn net.Conn) { n.served.serve(ctx, transport{n}, n.log, from, conn) },
 		Backup:  n.backups.Serve, Logger: n.log,

@@ -278,3 +278,37 @@ func TestExpiredTokenIsNamedInTheWordsOfTheService(t *testing.T) {
 		t.Errorf("%q", err)
 	}
 }
+
+// TestConfiguredKeysAreReplaced: while a key has two secrets, both verify. A grant ends when its secret is no longer configured.
+func TestConfiguredKeysAreReplaced(t *testing.T) {
+	t.Parallel()
+	k := newTestKeyring(t)
+	set := func(primary, secondary string) {
+		t.Helper()
+		if err := k.SetKeys([]Key{{Name: "root", Primary: primary, Secondary: secondary, Rights: fsm.Manage}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	login := func(secret string, want fsm.Code) Grant {
+		t.Helper()
+		grant, err := k.Password(t.Context(), somebody, "root", secret)
+		check(t, err, want)
+		return grant
+	}
+	set("old", "")
+	before := login("old", fsm.OK)
+	set("new", "old")
+	after := login("new", fsm.OK)
+	login("old", fsm.OK)
+	if !before.Valid() || !after.Valid() {
+		t.Error("a grant ended while its secret is configured")
+	}
+	set("new", "")
+	if before.Valid() || !after.Valid() {
+		t.Errorf("valid: old secret %v, new secret %v, want false and true", before.Valid(), after.Valid())
+	}
+	login("old", fsm.Unauthorized)
+	if err := k.SetKeys(nil); err == nil || !after.Valid() {
+		t.Errorf("no keys: %v; the keys before must stay in use", err)
+	}
+}

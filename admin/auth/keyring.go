@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -75,7 +76,7 @@ func (c Config) Validate() error {
 // Keyring verifies credentials against the rules of the cluster and the configured keys. It is safe for concurrent use. A refusal takes up to Limits.DelayMax, a JWT
 // with a key that is not known yet some seconds more.
 type Keyring struct {
-	keys    map[string]Key // never changed
+	keys    atomic.Pointer[map[string]Key] // by name; the map is never changed
 	openKey string
 	own     func(ctx context.Context, keyName string) (fsm.NamespaceID, func() bool, error)
 	rules   Rules
@@ -90,7 +91,7 @@ func New(c Config) (*Keyring, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	k := &Keyring{keys: make(map[string]Key, len(c.Keys)), openKey: c.OpenKey, own: c.OwnNamespace, rules: c.Rules, issuer: c.Issuer, audit: c.Audit, now: c.Now}
+	k := &Keyring{openKey: c.OpenKey, own: c.OwnNamespace, rules: c.Rules, issuer: c.Issuer, audit: c.Audit, now: c.Now}
 	if k.now == nil {
 		k.now = time.Now
 	}
@@ -102,10 +103,26 @@ func New(c Config) (*Keyring, error) {
 		limits = *c.Limits
 	}
 	k.limiter = newLimiter(limits, k.now)
-	for _, key := range c.Keys {
-		k.keys[key.Name] = key
-	}
+	k.storeKeys(c.Keys)
 	return k, nil
+}
+
+// SetKeys replaces the configured keys. Grants of secrets that are no longer configured end. The error is that of Config.Validate,
+// and after it nothing has changed.
+func (k *Keyring) SetKeys(keys []Key) error {
+	if err := (Config{Keys: keys}).Validate(); err != nil {
+		return err
+	}
+	k.storeKeys(keys)
+	return nil
+}
+
+func (k *Keyring) storeKeys(keys []Key) {
+	byName := make(map[string]Key, len(keys))
+	for _, key := range keys {
+		byName[key.Name] = key
+	}
+	k.keys.Store(&byName)
 }
 
 func (k *Keyring) namespaceName(id fsm.NamespaceID) string {

@@ -143,26 +143,37 @@ func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits fu
 			isRule = isRule || name == k.openKey && slices.ContainsFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
 		}
 	}
-	key, known := k.keys[name]
+	key, known := (*k.keys.Load())[name]
 	// An unknown name is checked against an empty key, and both secrets are always tried, so
 	// that the answer takes as long whatever was wrong.
-	good := true
+	good, secret := true, ""
 	if fits != nil {
 		primary, secondary := fits(key.Primary), fits(key.Secondary)
-		good = primary || secondary && key.Secondary != ""
+		if good = primary || secondary && key.Secondary != ""; primary {
+			secret = key.Primary
+		} else if good {
+			secret = key.Secondary
+		}
 	}
 	good = good || name == k.openKey && !isRule
 	operator := key.Rights&fsm.Manage == fsm.Manage
 	if !known || !good || !operator && namespace != fsm.DefaultNamespace {
 		return Grant{}, false
 	}
-	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
+	valid := func() bool { return k.isConfigured(name, secret, key.Rights) }
+	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator, Valid: valid}, true
+}
+
+// isConfigured reports whether a configured key has the same rights and, unless secret is "", still this secret.
+func (k *Keyring) isConfigured(name, secret string, rights fsm.Rights) bool {
+	key, known := (*k.keys.Load())[name]
+	return known && key.Rights == rights && (secret == "" || key.Primary == secret || key.Secondary == secret)
 }
 
 // mayOwnNamespace reports whether a key that no rule fits gets a namespace of its own: its name is new, and its secret is the
 // public one.
 func (k *Keyring) mayOwnNamespace(namespace fsm.NamespaceID, name string, fits func(secret string) bool) bool {
-	if _, isConfigured := k.keys[name]; k.own == nil || isConfigured || namespace != fsm.DefaultNamespace || name == "" || len(name) > keyNameBytesMax || !fits(DevKey) {
+	if _, isConfigured := (*k.keys.Load())[name]; k.own == nil || isConfigured || namespace != fsm.DefaultNamespace || name == "" || len(name) > keyNameBytesMax || !fits(DevKey) {
 		return false
 	}
 	if k.rules == nil {

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,6 +63,7 @@ func (m *Member) State() string {
 // goroutines and with its own locks held, so those only write to members.
 type Membership struct {
 	list     *memberlist.Memberlist
+	keyring  *memberlist.Keyring // nil: gossip is plain
 	log      *slog.Logger
 	join     []string
 	changed  notify.Broadcast
@@ -128,6 +130,9 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 		return nil, err
 	}
 	g.list, err = memberlist.Create(config)
+	if err != nil && c.Advertise == "" && config.BindAddr == "0.0.0.0" {
+		return nil, fmt.Errorf("open gossip on %s: %w: the address to announce was chosen among the interfaces; set advertise to the name or address of this machine", c.Addr, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open gossip on %s: %w", c.Addr, err)
 	}
@@ -152,6 +157,7 @@ func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 		if config.Keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 			return nil, fmt.Errorf("gossip keys: %w", err)
 		}
+		g.keyring = config.Keyring
 	}
 	if config.BindAddr, config.BindPort, err = splitAddress(c.Addr); err != nil {
 		return nil, err
@@ -258,6 +264,40 @@ func (g *Membership) addressesToContact(always bool) []string {
 		names = append(names, g.join...)
 	}
 	return names
+}
+
+// SetKeys replaces the keys, as Config.Keys. A gossip that began plain stays plain, and one that began encrypted stays encrypted: an
+// error then changes nothing.
+func (g *Membership) SetKeys(keys [][]byte) error {
+	switch {
+	case len(keys) == 0 && g.keyring == nil:
+		return nil
+	case len(keys) == 0 || g.keyring == nil:
+		return errors.New("gossip keys: gossip cannot become encrypted or plain while a member runs: restart it")
+	}
+	for _, key := range keys {
+		if err := memberlist.ValidateKey(key); err != nil { // before anything is changed
+			return fmt.Errorf("gossip keys: %w", err)
+		}
+	}
+	for _, key := range keys {
+		_ = g.keyring.AddKey(key) // validated
+	}
+	// RemoveKey shifts what follows a key while readers use it, so the keys to remove are moved to the end first. UseKey copies.
+	isKept := func(ring []byte) bool {
+		return slices.ContainsFunc(keys, func(key []byte) bool { return bytes.Equal(key, ring) })
+	}
+	if ring := g.keyring.GetKeys(); !slices.ContainsFunc(ring[:min(len(keys), len(ring))], func(key []byte) bool { return !isKept(key) }) {
+		_ = g.keyring.UseKey(keys[0]) // it has been added
+	} else {
+		for _, key := range slices.Backward(keys) {
+			_ = g.keyring.UseKey(key)
+		}
+	}
+	for ring := g.keyring.GetKeys(); !isKept(ring[len(ring)-1]); ring = g.keyring.GetKeys() {
+		_ = g.keyring.RemoveKey(ring[len(ring)-1]) // it is not the first, which is kept
+	}
+	return nil
 }
 
 // SetCluster announces the id of the cluster that this member belongs to. Unlike the others, it does not wait until

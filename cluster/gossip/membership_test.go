@@ -1,7 +1,9 @@
 package gossip
 
 import (
+	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +60,53 @@ func TestMembersThatStartedApartMeet(t *testing.T) {
 	a := openMember(t, "A", address)
 	for _, g := range []*Membership{a, b, c} {
 		waitForMembers(t, g, 3)
+	}
+}
+
+// TestKeysRotateWhileMembersRun appends a new key at every member, moves it to the front, and removes the old one. The members stay alive
+// for each other, and afterwards only the new key opens gossip.
+func TestKeysRotateWhileMembersRun(t *testing.T) {
+	t.Parallel()
+	key := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+	fresh, old, older := key(3), key(2), key(1)
+	var lines kit.LogLines
+	open := func(letter string, key []byte, join ...string) *Membership {
+		t.Helper()
+		g, err := Open(&Config{
+			Addr: "127.0.0.1:0", Join: join, Keys: [][]byte{key}, ProbeInterval: 100 * time.Millisecond, GossipInterval: 10 * time.Millisecond,
+			RejoinInterval: 10 * time.Millisecond, TCPTimeout: time.Second, OnLost: func(fsm.MemberID) {}, Logger: lines.Logger(),
+		}, Metadata{Member: fsm.MemberID(strings.Repeat(letter, memberIDBytes)), Name: letter, Peer: ":1", Started: time.Now().UnixMilli()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(g.Close)
+		return g
+	}
+	a := open("A", old)
+	b := open("B", old, a.Address())
+	waitForMembers(t, a, 2)
+	waitForMembers(t, b, 2)
+	for _, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh, old, older}, {older, fresh}, {fresh, older}, {fresh}} {
+		for _, g := range []*Membership{a, b} {
+			if err := g.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			if got := g.keyring.GetKeys(); !slices.EqualFunc(got, keys, bytes.Equal) {
+				t.Fatalf("%d keys on the ring differ from the %d given", len(got), len(keys))
+			}
+		}
+		a.update(func(m *Metadata) { m.Zone += "x" }) // is told with the new keys
+		kit.Eventually(t, "the other member learns of a change", func() bool {
+			seen, _ := b.Lookup(a.self.Member)
+			return seen.Zone == a.self.Zone
+		})
+	}
+	c := open("C", fresh, a.Address())
+	waitForMembers(t, c, 3)
+	if err := a.SetKeys([][]byte{{1}}); err == nil {
+		t.Error("a key of one byte is used")
+	}
+	if err := a.SetKeys(nil); err == nil {
+		t.Error("gossip became plain")
 	}
 }

@@ -23,7 +23,7 @@ const (
 // New returns a transport. It accepts nothing before Start.
 func New(c *Config) *Transport {
 	p := &Transport{
-		config: *c, tls: newTLS(c.TLS),
+		config: *c, tls: newTLS(c.TLS, c.Authorities),
 		streams: make(map[net.Conn]struct{}), handshakes: places{known: c.Known},
 		raftStreamsMax: raftStreamsMax,
 	}

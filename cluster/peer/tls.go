@@ -38,34 +38,43 @@ type memberTLS struct {
 }
 
 // newTLS derives the configurations of both ends from one. It uses the given certificate (Certificates,
-// GetCertificate, GetClientCertificate), authorities (RootCAs) and clock, and sets everything else itself.
-func newTLS(given *tls.Config) *memberTLS {
+// GetCertificate, GetClientCertificate), authorities (those that the function returns at each handshake, else RootCAs) and clock,
+// and sets everything else itself.
+func newTLS(given *tls.Config, authorities func() *x509.CertPool) *memberTLS {
 	if given == nil {
 		return nil
 	}
 	config := given.Clone()
 	config.MinVersion, config.MaxVersion = tls.VersionTLS13, 0
-	config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
+	if authorities == nil {
+		authorities = func() *x509.CertPool { return given.RootCAs }
+	}
+	config.ClientCAs, config.ClientAuth = authorities(), tls.RequireAndVerifyClientCert
 	config.InsecureSkipVerify = true // checkMember verifies everything but the name
-	config.VerifyConnection = checkMember(config)
+	config.VerifyConnection = checkMember(authorities, config.Time)
 	// Streams are long-lived, so sessions are not resumed: every full handshake uses the current
 	// authorities and certificates.
 	config.SessionTicketsDisabled, config.ClientSessionCache = true, nil
 	config.DynamicRecordSizingDisabled = true // small first records only help browsers
 	config.NextProtos, config.GetConfigForClient, config.VerifyPeerCertificate = nil, nil, nil
-	return &memberTLS{server: config, client: config.Clone()}
+	server := config.Clone()
+	server.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := config.Clone()
+		now.ClientCAs = authorities()
+		return now, nil
+	}
+	return &memberTLS{server: server, client: config}
 }
 
 // checkMember returns a function that verifies the certificate of the other end. A member dials and accepts, so
 // its certificate must be valid for clients and servers: a certificate that the same authority issued to a
 // client only does not make its owner a member.
-func checkMember(config *tls.Config) func(tls.ConnectionState) error {
-	pool, now := config.RootCAs, config.Time
+func checkMember(authorities func() *x509.CertPool, now func() time.Time) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
 			return errNoCertificate
 		}
-		options := x509.VerifyOptions{Roots: pool, Intermediates: x509.NewCertPool()}
+		options := x509.VerifyOptions{Roots: authorities(), Intermediates: x509.NewCertPool()}
 		if now != nil {
 			options.CurrentTime = now()
 		}

@@ -26,13 +26,19 @@ type port struct {
 
 func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *port {
 	t.Helper()
+	return newTrustingPort(t, self, config, nil, to)
+}
+
+// newTrustingPort is newPort with authorities that may change.
+func newTrustingPort(t testing.TB, self fsm.MemberID, config *tls.Config, authorities func() *x509.CertPool, to *port) *port {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &port{lines: new(kit.LogLines)}
 	p.Transport = New(&Config{
-		Self: self, Listener: listener, DialTimeout: kit.WaitMax, TLS: config,
+		Self: self, Listener: listener, DialTimeout: kit.WaitMax, TLS: config, Authorities: authorities,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return to.Addr().String(), nil },
 		Raft:    func(fsm.MemberID, fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
@@ -262,5 +268,44 @@ func BenchmarkSecureHandshake(b *testing.B) {
 				_ = conn.Close()
 			}
 		})
+	}
+}
+
+// TestAuthoritiesAreReplaced: the next stream uses the authorities of that moment, at both ends: members pass from one authority to
+// another through a time in which they trust both.
+func TestAuthoritiesAreReplaced(t *testing.T) {
+	t.Parallel()
+	old, fresh := kit.NewAuthority(t), kit.NewAuthority(t)
+	var trusted atomic.Pointer[x509.CertPool]
+	trusted.Store(old.Pool)
+	current := new(atomic.Pointer[tls.Certificate])
+	current.Store(old.Issue(t, nil))
+	config := old.TLSConfig(current)
+	server := newTrustingPort(t, "B", config, trusted.Load, nil)
+	dialer := newTrustingPort(t, "A", config, trusted.Load, server)
+	dial := func() error {
+		conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	if err := dial(); err != nil {
+		t.Fatal(err)
+	}
+	current.Store(fresh.Issue(t, nil))
+	if err := dial(); !isUntrusted(err) {
+		t.Errorf("a certificate of another authority: %v, want that it is not trusted", err)
+	}
+	trusted.Store(old.PoolWith(fresh))
+	for _, authority := range []*kit.Authority{fresh, old} {
+		current.Store(authority.Issue(t, nil))
+		if err := dial(); err != nil {
+			t.Errorf("while both authorities are trusted: %v", err)
+		}
+	}
+	trusted.Store(fresh.Pool)
+	if err := dial(); !isUntrusted(err) {
+		t.Errorf("a certificate of the authority before: %v, want that it is not trusted", err)
 	}
 }

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -25,6 +26,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS, when set, makes every stream a TLS stream; see newTLS for the fields that are used.
 	TLS *tls.Config
+	// Authorities, when set, returns the authorities to trust instead of those in TLS, at each handshake.
+	Authorities func() *x509.CertPool
 	// Cluster returns the id of this member's cluster, "" while none is known. Address returns the host:port of
 	// a member. Both are called from any goroutine.
 	Cluster func() string

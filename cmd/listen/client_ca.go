@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Authorities holds the certificates of the authorities that sign client certificates, in a PEM file that may be
+// Authorities holds the certificates of the authorities that sign certificates of clients or of members, in a PEM file that may be
 // replaced while it is in use. It is safe for concurrent use.
 type Authorities struct {
 	file   string
@@ -43,9 +43,9 @@ func (a *Authorities) pool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// get returns the authorities, reloaded if the file has changed. A file that cannot be read or has no certificate
+// Pool returns the authorities, reloaded if the file has changed. A file that cannot be read or has no certificate
 // changes nothing: an empty one would refuse all clients, and it is unknown whether that is intended.
-func (a *Authorities) get() *x509.CertPool {
+func (a *Authorities) Pool() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.checked) < reloadEvery {
@@ -62,11 +62,11 @@ func (a *Authorities) get() *x509.CertPool {
 		pool, err = a.pool(pem)
 	}
 	if err != nil {
-		a.logger.Warn("failed to reload client authorities", "error", err)
+		a.logger.Warn("failed to reload authorities", "file", a.file, "error", err)
 		return a.current
 	}
 	a.current = pool
-	a.logger.Info("client authorities reloaded", "file", a.file)
+	a.logger.Info("authorities reloaded", "file", a.file)
 	return a.current
 }
 
@@ -75,11 +75,11 @@ func (a *Authorities) get() *x509.CertPool {
 func (c *Certificate) TLSFor(clients *Authorities) *tls.Config {
 	config := c.TLS()
 	config.ClientAuth = tls.VerifyClientCertIfGiven
-	config.ClientCAs = clients.get()
+	config.ClientCAs = clients.Pool()
 	base := config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := base.Clone()
-		now.ClientCAs = clients.get()
+		now.ClientCAs = clients.Pool()
 		return now, nil
 	}
 	return config

@@ -212,7 +212,7 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 		a.mu.Lock()
 		a.checked = time.Time{}
 		a.mu.Unlock()
-		return a.get()
+		return a.Pool()
 	}
 	pool := look()
 	write(nil)

@@ -35,6 +35,7 @@ import (
 type member struct {
 	cluster cluster.Config
 	node    *cluster.Node
+	ring    *auth.Keyring
 	port    *listen.Port // accepts the connections of both servers
 	gateway *amqp.Server
 	admin   *admin.Server
@@ -131,6 +132,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
+	m.ring = ring
 	gateway := amqp.DefaultConfig()
 	gateway.Listener = m.port.AMQP()
 	gateway.Broker = broker.Broker{Router: m.node.Router()}

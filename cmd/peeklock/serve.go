@@ -7,6 +7,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -65,11 +69,18 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	processors := raiseProcs(procsServe)
 	logger := config.NewLogger(p.Err, s.LogLevel, s.LogFormat)
-	audit, closeAudit, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // which ends a process that does not expect it
+	defer signal.Stop(hangups)
+	audit, auditFile, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
 	if err != nil {
 		return err
 	}
-	defer closeAudit()
+	defer func() {
+		if err := auditFile.close(); err != nil {
+			logger.WarnContext(ctx, "failed to close audit log", "error", err)
+		}
+	}()
 	stopProfile, err := servePprof(ctx, profile, logger)
 	if err != nil {
 		return err
@@ -102,6 +113,12 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	warnShortKeys(ctx, keys.Keys, logger)
 	defer parts.memory.start(ctx)()
+	reload := &reloader{settings: s, parts: parts, member: m, file: auditFile, logger: logger, keys: keys.Keys}
+	reloadCtx, stopReload := context.WithCancel(ctx)
+	var reloading sync.WaitGroup
+	reloading.Go(func() { reload.run(reloadCtx, hangups) })
+	defer reloading.Wait()
+	defer stopReload()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", cli.Version())
 	logWarnings(ctx, s, logger)
@@ -183,7 +200,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 		return memberParts{}, err
 	}
 	c := cluster.Default()
-	if c.PeerTLS, err = s.PeerTLS(logger.With("component", "cluster")); err == nil {
+	if c.PeerTLS, c.PeerAuthorities, err = s.PeerTLS(logger.With("component", "cluster")); err == nil {
 		c.GossipKeys, err = s.GossipKeys()
 	}
 	if err != nil {

@@ -42,7 +42,7 @@ func TestAuditLogFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		audit.Info("audit", "event", "login")
-		closeFile()
+		_ = closeFile.close()
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAuditLogFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	audit.Info("audit", "event", "login")
-	closeFile()
+	_ = closeFile.close()
 	wants(t, ordinary.String(), "component=audit", "event=login")
 	if _, _, err := openAudit(settingsOf(t, "--audit-log", filepath.Join(path, "x")), logger); err == nil {
 		t.Error("a file was opened below a file")

@@ -51,6 +51,13 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{cert, key, pool}
 }
 
+// PoolWith trusts this authority and another one.
+func (a *Authority) PoolWith(other *Authority) *x509.CertPool {
+	pool := a.Pool.Clone()
+	pool.AddCert(other.cert)
+	return pool
+}
+
 // Issue signs a certificate without names, because members are reached by address.
 func (a *Authority) Issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()

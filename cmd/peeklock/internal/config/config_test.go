@@ -328,3 +328,28 @@ func TestLogFormatSetting(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyFileHoldsTwoSecrets: the first secret of a key file signs, and the one on the second line is valid as well.
+func TestKeyFileHoldsTwoSecrets(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]auth.Key{
+		"new secret":                   {Primary: "new secret"},
+		"new secret\r\nold secret\r\n": {Primary: "new secret", Secondary: "old secret"},
+		"\nnew secret\n\nold secret":   {Primary: "new secret", Secondary: "old secret"},
+	} {
+		s := settingsOf(t, "--key-file", kit.WriteFile(t, content))
+		c, err := s.AuthConfig()
+		if err != nil || len(c.Keys) != 1 || c.Keys[0].Primary != want.Primary || c.Keys[0].Secondary != want.Secondary {
+			t.Errorf("%q: %+v, %v, want %+v", content, c.Keys, err, want)
+		}
+	}
+	for _, args := range [][]string{
+		{"--key-file", kit.WriteFile(t, "a\nb\nc\n")},
+		{"--key-file", kit.WriteFile(t, "\n")},
+		{"--key-file", kit.WriteFile(t, "a\nb\n"), "--key-secondary", "c"},
+	} {
+		if _, err := settingsOf(t, args...).AuthConfig(); err == nil || !strings.Contains(err.Error(), "the key file") {
+			t.Errorf("%q: %v, want an error about the key file", args, err)
+		}
+	}
+}

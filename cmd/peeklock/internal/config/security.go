@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
@@ -29,15 +31,12 @@ func (s *Settings) HasOwnKey() bool { return s.ownKey }
 // AuthConfig reads the keys of operators. It refuses to listen on addresses that other machines can reach without
 // a key or without encryption, unless the settings allow it explicitly.
 func (s *Settings) AuthConfig() (auth.Config, error) {
-	secret := s.Key
-	if s.KeyFile != "" {
-		var err error
-		if secret, err = readSecret(s.KeyFile); err != nil {
-			return auth.Config{}, err
-		}
+	secret, secondary, err := s.operatorSecrets()
+	if err != nil {
+		return auth.Config{}, err
 	}
 	hasKey := secret != "" || len(s.Keys) > 0
-	s.ownKey = hasKey && secret != auth.DevKey
+	s.ownKey = hasKey && secret != auth.DevKey && secondary != auth.DevKey
 	if err := s.checkListenAddresses(s.ownKey); err != nil {
 		return auth.Config{}, err
 	}
@@ -47,23 +46,12 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 		return auth.Config{}, errors.New("no operator key is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or set trust_loopback where every process and forwarded connection of this machine may administer the cluster")
 	}
 	var config auth.Config
-	if secret != "" || len(s.Keys) == 0 {
-		if secret == "" {
-			secret = auth.DevKey
-		}
-		config.Keys = append(config.Keys, auth.Key{Name: s.KeyName, Primary: secret, Secondary: s.KeySecondary, Rights: fsm.Manage})
-	}
-	for _, row := range s.Keys {
-		rights, err := auth.ParseRights(row.Rights)
-		if err != nil {
-			return auth.Config{}, fmt.Errorf("keys: %s: %w", row.Name, err)
-		}
-		config.Keys = append(config.Keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
+	if config.Keys, err = s.configuredKeys(secret, secondary); err != nil {
+		return auth.Config{}, err
 	}
 	if err := config.Validate(); err != nil {
 		return auth.Config{}, fmt.Errorf("keys: %w", err)
 	}
-	var err error
 	if config.Limits, err = s.loginLimits(); err != nil {
 		return auth.Config{}, err
 	}
@@ -73,18 +61,73 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 	return config, nil
 }
 
-// readSecret reads a key from a file in the form in which orchestrators mount them: one line, with or without a
-// newline.
-func readSecret(path string) (string, error) {
+// OperatorKeys reads the configured keys again; the key file may have changed since AuthConfig.
+func (s *Settings) OperatorKeys() ([]auth.Key, error) {
+	secret, secondary, err := s.operatorSecrets()
+	if err != nil {
+		return nil, err
+	}
+	if s.ownKey && (secret == auth.DevKey || secondary == auth.DevKey) {
+		return nil, errors.New("the key file holds the emulator's key, which everybody knows")
+	}
+	return s.configuredKeys(secret, secondary)
+}
+
+func (s *Settings) configuredKeys(secret, secondary string) ([]auth.Key, error) {
+	var keys []auth.Key
+	if secret != "" || len(s.Keys) == 0 {
+		keys = append(keys, auth.Key{Name: s.KeyName, Primary: cmp.Or(secret, auth.DevKey), Secondary: secondary, Rights: fsm.Manage})
+	}
+	for _, row := range s.Keys {
+		rights, err := auth.ParseRights(row.Rights)
+		if err != nil {
+			return nil, fmt.Errorf("keys: %s: %w", row.Name, err)
+		}
+		keys = append(keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
+	}
+	return keys, nil
+}
+
+// operatorSecrets returns the secrets of the operator key, "" for those that are not configured.
+func (s *Settings) operatorSecrets() (primary, secondary string, err error) {
+	if s.KeyFile == "" {
+		return s.Key, s.KeySecondary, nil
+	}
+	secrets, err := readSecrets(s.KeyFile)
+	switch {
+	case err != nil:
+		return "", "", err
+	case len(secrets) == 1:
+		return secrets[0], s.KeySecondary, nil
+	case s.KeySecondary != "":
+		return "", "", fmt.Errorf("the key file %s holds two secrets, and key_secondary is a third one: remove one", s.KeyFile)
+	}
+	return secrets[0], secrets[1], nil
+}
+
+// secretsMax is the number of secrets in a key file: the new one and, during a rotation, the one before.
+const secretsMax = 2
+
+// readSecrets reads a key file in the form in which orchestrators mount them: one secret in a line, with or without a
+// newline; a second line has the secret that the first replaces.
+func readSecrets(path string) ([]string, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return "", fmt.Errorf("read the key file: %w", err)
+		return nil, fmt.Errorf("read the key file: %w", err)
 	}
-	data = bytes.TrimRight(data, "\r\n")
-	if len(data) == 0 {
-		return "", fmt.Errorf("the key file %s is empty", path)
+	var secrets []string
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if line = strings.TrimRight(line, "\r"); line != "" {
+			secrets = append(secrets, line)
+		}
 	}
-	return string(data), nil
+	switch {
+	case len(secrets) == 0:
+		return nil, fmt.Errorf("the key file %s is empty", path)
+	case len(secrets) > secretsMax:
+		return nil, fmt.Errorf("the key file %s has %d lines: it may hold the new secret and, below it, the one before", path, len(secrets))
+	}
+	return secrets, nil
 }
 
 // loginLimits returns the limits of failed logins.
@@ -160,22 +203,23 @@ func (s *Settings) issuer() (*auth.Issuer, error) {
 	return issuer, nil
 }
 
-// PeerTLS returns the TLS configuration for connections between members, or nil without TLS.
-func (s *Settings) PeerTLS(logger *slog.Logger) (*tls.Config, error) {
+// PeerTLS returns the TLS configuration for connections between members and the authorities that they trust now, or nil without
+// TLS.
+func (s *Settings) PeerTLS(logger *slog.Logger) (*tls.Config, func() *x509.CertPool, error) {
 	if s.PeerCert == "" {
-		return nil, nil //nolint:nilnil // no certificate is configured, which is no error
+		return nil, nil, nil
 	}
 	cert, err := listen.LoadCertificate(s.PeerCert, s.PeerKey, logger)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	trusted, err := ClientTLS(s.PeerCA)
+	trusted, err := listen.LoadAuthorities(s.PeerCA, logger)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config := cert.Peer()
-	config.RootCAs = trusted.RootCAs
-	return config, nil
+	config.RootCAs = trusted.Pool()
+	return config, trusted.Pool, nil
 }
 
 // ClientTLS returns the configuration of a TLS client that trusts the authorities in the PEM file, or those of the

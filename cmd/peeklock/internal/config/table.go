@@ -88,7 +88,7 @@ func keyTable() []Setting {
 		{Name: "key_name", Default: auth.DevKeyName, Help: "name of the operator key", NoFlag: true},
 		{Name: "key", Default: "", Help: "secret of the operator key; prefer key_file, because command lines and environments are visible to others", IsSecret: true, NoFlag: true},
 		{Name: "key_secondary", Default: "", Help: "second secret of the operator key, for key rotation", IsSecret: true},
-		{Name: "key_file", Default: "", Help: "file with the secret of the operator key"},
+		{Name: "key_file", Default: "", Help: "file with the secret of the operator key; a second line may hold the secret that it replaces. Read again when it changes"},
 		{Name: "keys", Default: []any{}, Help: "further operator keys: a list of mappings with name, primary, secondary and rights (send, listen, manage, separated by commas)", NoFlag: true},
 		{Name: "oidc_issuer", Default: "", Help: "URL of the identity provider whose JSON Web Tokens are accepted"},
 		{Name: "oidc_audience", Default: "", Help: "audience that these tokens must have"},
@@ -110,7 +110,7 @@ func tlsTable() []Setting {
 		{Name: "peer_cert", Default: "", Help: "PEM file with the certificate for TLS between members, used by both ends; reloaded when it changes"},
 		{Name: "peer_key", Default: "", Help: "PEM file with the private key of peer_cert"},
 		{Name: "peer_ca", Default: "", Help: "PEM file with the authorities that sign the certificates of members; every member needs peer_cert, peer_key and peer_ca"},
-		{Name: "gossip_key", Default: "", Help: "file with 1 to 8 gossip keys, one per line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt"},
+		{Name: "gossip_key", Default: "", Help: "file with 1 to 8 gossip keys, one per line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt; read again when it changes"},
 		{Name: "allow_remote_plain", Default: false, Help: "allow unencrypted addresses beyond loopback: for members without --peer-cert and --gossip-key, for clients without --tls-cert"},
 	}
 }
