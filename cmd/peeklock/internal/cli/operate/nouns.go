@@ -11,7 +11,7 @@ func Nouns() []command.Noun { return []command.Noun{clusterNoun(), memberNoun(),
 
 func clusterNoun() command.Noun {
 	return command.Noun{Name: "cluster", Short: "Show the cluster, compare its replicas, back it up", Verbs: []command.Verb{
-		{Use: "status", Short: "Show members, partitions and leaders", Run: status},
+		statusVerb(),
 		{Use: "format-level auto|LEVEL", Short: "Let the format level rise, or hold it", Long: `Hold the format level of the cluster: it does not rise above LEVEL when all members can read a higher one, so that members
 can go back to the release before. With auto, the default, it rises by itself. The level never falls.
 "peeklock cluster status" shows it.`, Example: `  peeklock cluster format-level 1

@@ -1,11 +1,15 @@
 package operate
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -57,6 +61,11 @@ func printStatus(out *output.Output, st topology.Status) error {
 			replicas[j] = name(r)
 		}
 		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, output.SinceText(p.Contact)}
+	}
+	if p := findLeaderless(st); len(p.partitions) > 0 {
+		if err := out.Note("%s\n", p.text(len(st.Partitions))); err != nil {
+			return err
+		}
 	}
 	held := ""
 	if st.FormatLevelMax != 0 {
@@ -110,14 +119,74 @@ func confirmTime(i command.Invocation) error {
 	return i.Out.Note("wall time moves by %s", result.Step)
 }
 
+func statusVerb() command.Verb {
+	check := false
+	return command.Verb{
+		Use: "status", Short: "Show members, partitions and leaders", Long: `Show members, partitions and leaders. If partitions have no leader, the first line says so, and which members they wait
+for. With --check the exit code is then 1.`,
+		Flags: func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&check, "check", false, "exit with 1 when a partition has no leader")
+		},
+		Run: func(i command.Invocation) error { return status(i, check) },
+	}
+}
+
 // status prints the members and partitions.
-func status(i command.Invocation) error {
+func status(i command.Invocation, check bool) error {
 	var st topology.Status
-	if err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/status", nil, &st)
+	switch {
+	case err != nil:
 		return err
+	case i.Out.IsTable():
+		err = printStatus(i.Out, st)
+	default:
+		err = i.Out.Data(st)
 	}
-	if !i.Out.IsTable() {
-		return i.Out.Data(st)
+	if p := findLeaderless(st); err == nil && check && len(p.partitions) > 0 {
+		return errors.New(p.text(len(st.Partitions)))
 	}
-	return printStatus(i.Out, st)
+	return err
+}
+
+// leaderless are the partitions that nobody serves.
+type leaderless struct {
+	partitions []fsm.PartitionID
+	hasQuorum  bool     // every one of them has a majority of living members, which will elect a leader
+	waitsFor   []string // names of the members that are away and have replicas of them
+}
+
+// findLeaderless finds the partitions whose leader is unknown or not alive.
+func findLeaderless(st topology.Status) leaderless {
+	found := leaderless{hasQuorum: true}
+	away := make(map[fsm.MemberID]string)
+	for _, m := range st.Members {
+		if m.State != topology.Alive {
+			away[m.ID] = cmp.Or(m.Name, string(m.ID))
+		}
+	}
+	for _, p := range st.Partitions {
+		if _, isAway := away[p.Leader]; p.Leader != "" && !isAway {
+			continue
+		}
+		found.partitions = append(found.partitions, p.ID)
+		missing := 0
+		for _, holder := range p.Replicas {
+			if name, isAway := away[holder]; isAway {
+				missing++
+				found.waitsFor = append(found.waitsFor, name)
+			}
+		}
+		found.hasQuorum = found.hasQuorum && 2*missing < len(p.Replicas)
+	}
+	slices.Sort(found.waitsFor)
+	found.waitsFor = slices.Compact(found.waitsFor)
+	return found
+}
+
+func (l leaderless) text(all int) string {
+	if l.hasQuorum {
+		return fmt.Sprintf("NO LEADER: %d of %d partitions; the other members elect one within seconds", len(l.partitions), all)
+	}
+	return fmt.Sprintf("NO QUORUM: %d of %d partitions; waiting for %s", len(l.partitions), all, strings.Join(l.waitsFor, ", "))
 }
