@@ -16,6 +16,7 @@ type requiredAccess uint8
 const (
 	anyKey          requiredAccess = iota + 1 // any valid key
 	manageEntity                              // Manage on the entity that the request is about
+	listenEntity                              // Listen on it: the answer holds bodies
 	manageNamespace                           // Manage on the whole namespace
 	operatorOnly                              // a key that is valid for the cluster itself
 )
@@ -118,7 +119,7 @@ func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target
 		url.Entity = fsm.EntityPath(name)
 		return []auth.Target{url}
 	}
-	if entityName != "" && (n == manageEntity || n == anyKey) {
+	if entityName != "" && (n == manageEntity || n == listenEntity || n == anyKey) {
 		return []auth.Target{auth.TargetOf(name), url}
 	}
 	return []auth.Target{url}
@@ -131,6 +132,10 @@ func checkGrant(grant auth.Grant, n requiredAccess) error {
 		return nil
 	case n == operatorOnly && !grant.Operator:
 		return fmt.Errorf("%w: the operation concerns the whole cluster and needs an operator's key: one that the members are configured with", fsm.Unauthorized)
+	case n == listenEntity:
+		if grant.Rights&fsm.Listen == 0 {
+			return fmt.Errorf("%w: the key does not have the right to listen", fsm.Unauthorized)
+		}
 	case grant.Rights&fsm.Manage != fsm.Manage:
 		return fmt.Errorf("%w: the key does not have the right to manage", fsm.Unauthorized)
 	case grant.EntityOnly && n != manageEntity:

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
@@ -96,6 +97,8 @@ type Config struct {
 	Console console.Mode
 	// Messages serves the requests about messages that its package claims; nil: there are none.
 	Messages *dataplane.Server
+	// Finder finds messages for the routes about single messages; nil: these answer NotImplemented.
+	Finder *inspect.Finder
 	// Operations are further operations of operators, by method and path as in "POST /reset"; the result, if not nil, is
 	// answered as JSON. They take precedence over all other routes.
 	Operations map[string]func(*http.Request) (any, error)

@@ -1,10 +1,17 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/admin/inspect"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // serveMessages serves a request about messages.
@@ -14,4 +21,104 @@ func (s *core) serveMessages(w http.ResponseWriter, r *http.Request) {
 		Trusted: s.trustedCaller(r) != "", Secure: connection.IsSecure(r), Client: s.authClient(r), Kind: kind, Token: token,
 		Spelling: connection.Spelling(r),
 	})
+}
+
+// sequenceMax is the largest sequence number that clients can name.
+const sequenceMax = 1<<63 - 1
+
+// finder returns the Finder of the member.
+func (s *core) finder() (*inspect.Finder, error) {
+	if s.config.Finder == nil {
+		return nil, fmt.Errorf("%w: this server has no messages", fsm.NotImplemented)
+	}
+	return s.config.Finder, nil
+}
+
+// place returns the entity of a request about messages.
+func place(r *http.Request) (inspect.Place, error) {
+	name, err := messageEntityName(r)
+	return inspect.Place{Namespace: contextOf(r).namespace, Name: name}, err
+}
+
+// peek is GET /v1/messages/{queue or subscription}: messages of a selection, without locking them.
+func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
+	if err := checkParameters(r, "subQueue", "state", "session", "sequence", "where", "contains", "path", "reason", "before", "from", "max", "bodyBytes"); err != nil {
+		return err
+	}
+	finder, err := s.finder()
+	if err != nil {
+		return err
+	}
+	at, err := place(r)
+	if err != nil {
+		return err
+	}
+	selection, err := selectionOf(r)
+	if err != nil {
+		return err
+	}
+	from, err := sequenceParameter("from", r.URL.Query().Get("from"))
+	if err != nil {
+		return err
+	}
+	most, err := numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax)
+	if err != nil {
+		return err
+	}
+	bodyMax, err := numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
+	if err != nil {
+		return err
+	}
+	page, err := finder.Peek(r.Context(), at, &selection, from, most, bodyMax)
+	if err != nil {
+		return withEntityName(at.Name, err)
+	}
+	s.writeJSON(w, r, http.StatusOK, page)
+	return nil
+}
+
+// selectionOf reads a selection from the query of a request. state and sequence hold one value or several, separated by
+// commas.
+func selectionOf(r *http.Request) (api.Selection, error) {
+	query := r.URL.Query()
+	selection := api.Selection{
+		SubQueue: query.Get("subQueue"), Where: query.Get("where"), Contains: query.Get("contains"),
+		Path: query.Get("path"), Reason: query.Get("reason"),
+	}
+	if query.Has("session") {
+		session := query.Get("session")
+		selection.Session = &session
+	}
+	if text := query.Get("state"); text != "" {
+		selection.States = strings.Split(text, ",")
+	}
+	if text := query.Get("sequence"); text != "" {
+		for number := range strings.SplitSeq(text, ",") {
+			n, err := sequenceParameter("sequence", number)
+			if err != nil {
+				return selection, err
+			}
+			selection.Sequences = append(selection.Sequences, n)
+		}
+	}
+	if text := query.Get("before"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return selection, fmt.Errorf("%w: before is a time such as 2026-11-20T12:00:00Z", fsm.InvalidArgument)
+		}
+		selection.Before = &at
+	}
+	return selection, nil
+}
+
+// sequenceParameter reads a sequence number; "" is 0.
+func sequenceParameter(name, text string) (fsm.SequenceNumber, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > sequenceMax {
+		return 0, fmt.Errorf("%w: %s is a sequence number, not %.40q", fsm.InvalidArgument, name, text)
+	}
+	return fsm.SequenceNumber(n), nil
 }

@@ -32,6 +32,7 @@ func (s *controlAPI) routes() map[string]route {
 		"GET /v1/rules/{name...}":       {manageEntity, "", "", s.getRules},
 		"PUT /v1/rules/{name...}":       {manageEntity, "create", rule, s.putRule},
 		"DELETE /v1/rules/{name...}":    {manageEntity, "delete", rule, s.deleteRule},
+		"GET /v1/messages/{name...}":    {listenEntity, "", "", s.peek},
 		"POST /v1/purge/{name...}":      {manageEntity, "purge", messages, s.purge},
 		"POST /v1/redrive/{name...}":    {manageEntity, "redrive", messages, s.redrive},
 		"GET /v1/sessions/{name...}":    {manageEntity, "", "", s.getSessions},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/topology"
@@ -22,6 +23,8 @@ func apiFormats() []golden.Format {
 		{Name: "queues", Of: QueuePage{}},
 		{Name: "settings", Of: entity.Settings{}},
 		{Name: "purge", Of: PurgeRequest{}},
+		{Name: "messages", Of: MessagePage{}},
+		{Name: "selection", Of: Selection{}},
 		{Name: "redrive", Of: RedriveRequest{}},
 		{Name: "affected", Of: Affected{}},
 		{Name: "endpoints", Of: Endpoints{}},
@@ -61,7 +64,7 @@ func apiFormats() []golden.Format {
 // TestAPIFormats checks the names in requests and answers, which programs depend on.
 func TestAPIFormats(t *testing.T) {
 	t.Parallel()
-	golden.JSON(t, "testdata/api.golden", apiFormats(), entity.Value{Value: filter.Int(-7)}, entity.Duration(90*time.Second))
+	golden.JSON(t, "testdata/api.golden", apiFormats(), entity.Value{Value: filter.Int(-7)}, entity.Duration(90*time.Second), jsonmessage.Value{Go: int32(-7)})
 }
 
 // TestRuleValuesKeepTheirWrittenForm checks that the values of rules, of every type, keep their written form and can be read

@@ -30,6 +30,13 @@ func ApplicationProperties(payload []byte) (section []byte, err error) {
 	return v.application, err
 }
 
+// Body returns the sections of a stored payload that follow the application properties, as a part of it: the body, and the
+// footer if there is one.
+func Body(payload []byte) (sections []byte, err error) {
+	v, err := openPayload(payload)
+	return v.body, err
+}
+
 // AppendDelivery appends the encoded message that a receiver gets for d. place is the entity from which it was
 // received. Header, message annotations and properties are always present, because the Go client derives
 // delivery count and time to live only from these sections. An error means that the stored bytes are damaged.

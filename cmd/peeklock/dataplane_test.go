@@ -15,7 +15,7 @@ func TestAMQPTriesTheAskedAddressAndTheAnnouncedOnes(t *testing.T) {
 	t.Parallel()
 	server := startStub(newStub())
 	defer server.Close()
-	said := say(t, devMember{Admin: server.URL}, 1, "message", "peek", "orders")
+	said := say(t, devMember{Admin: server.URL}, 1, "message", "receive", "orders")
 	asked := "connect to " + strings.TrimPrefix(server.URL, "http://")
 	wants(t, said, "connect to 127.0.0.1:1 with key ", "no --key was given", asked)
 	if strings.Index(said, asked) > strings.Index(said, "connect to 127.0.0.1:1 ") {

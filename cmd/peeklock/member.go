@@ -21,6 +21,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
@@ -180,6 +181,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts()}
 	api := admin.Config{
 		Messages:        dataplane.New(messages),
+		Finder:          inspect.New(broker.Broker{Router: m.node.Router()}),
 		Listener:        m.port.HTTP(),
 		Control:         control{m.node.Router(), m.node.Operator()},
 		Authority:       ring,

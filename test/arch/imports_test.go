@@ -94,10 +94,12 @@ func packageImports() map[string][]string {
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
 		"admin/dataplane":    {"fsm", "amqp/message", "amqp/wire", "admin/auth", "admin/atom", "amqp/account"},
-		"admin":              {"fsm", "admin/connection", "admin/console", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api", "amqp/account", "amqp/connlimit", "amqp/work"},
+		"admin":              {"fsm", "admin/connection", "admin/console", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api", "amqp/account", "amqp/connlimit", "amqp/work", "admin/inspect"},
 		"admin/connection":   {"amqp/connlimit"},
 		"admin/console":      {},
-		"admin/api":          {"admin/entity", "fsm", "topology"},
+		"admin/api":          {"admin/entity", "fsm", "topology", "amqp/jsonmessage"},
+		"amqp/jsonmessage":   {"amqp/wire"},
+		"admin/inspect":      {"fsm", "fsm/evaluate", "fsm/filter", "amqp/jsonmessage", "amqp/message", "amqp/wire", "admin/api"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin/entity"},
 
 		"cmd/listen":                           {"admin/connection", "amqp/connlimit"},
@@ -118,7 +120,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/cli/install":    {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/output"},
 		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition"},
 		"cmd/peeklock/internal/bench":          {"admin/entity", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/output", "fsm", "admin/api"},
-		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/install", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/console", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane", "amqp/account"},
+		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/install", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/console", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane", "amqp/account", "admin/inspect"},
 		"deploy/image/layout":                  {},
 		"deploy/cluster":                       {}, // no code: what is built elsewhere
 	}

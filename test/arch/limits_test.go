@@ -130,6 +130,11 @@ func connectionLimits() []limit {
 		{"entities of one page", "admin.pageEntitiesMax", "", "400 `InvalidArgument`"},
 		{"messages of one purge request", "admin.purgeMessagesMax", "messages", "400 `InvalidArgument`"},
 		{"dead letters of one redrive request", "admin.redriveMessagesMax", "messages", "400 `InvalidArgument`"},
+		{"messages that one request looks at", "admin.lookMessagesMax", "messages", "the answer says where to go on"},
+		{"bytes of the messages that one request looks at", "admin.lookBytesMax", "bytes", "the answer says where to go on"},
+		{"duration of one look at messages", "admin.lookTimeMax", "ns", "the answer says where to go on"},
+		{"requests at a time that look at messages", "admin.scansMax", "", "503 `ServerBusy`"},
+		{"bytes of the messages of one answer", "admin.answerBytesMax", "bytes", "the answer says where to go on"},
 	}
 }
 

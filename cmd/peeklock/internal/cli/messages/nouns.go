@@ -96,20 +96,25 @@ func peekVerb() command.Verb {
 	var o peekOptions
 	return command.Verb{
 		Use: "peek NAME", Short: "Show messages without locking them",
-		Long: "Show messages in the order of their sequence numbers, without locking them.\n\n" + whereHelp,
+		Long: `Show messages in the order of their sequence numbers, without locking them. With -o json every property is shown with its
+AMQP type.
+
+` + whereHelp,
 		Example: `  peeklock message peek orders
   peeklock message peek orders --where "customer = 7 AND sys.Label LIKE 'order%'"
+  peeklock message peek orders --state scheduled,deferred
+  peeklock message peek orders --contains Berlin --path '$.customer.id=7'
   peeklock message peek orders/Subscriptions/audit
   peeklock message peek orders --session customer-7
   peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
 		Args: cli.ArgCount(1, 1), Complete: command.CompleteNames("queues", "subscriptions"),
 		Flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
-			o.flags(f, "peek at")
+			o.subQueue.flags(f, "peek at")
+			o.selection.flags(f)
 			f.IntVar(&o.count, "count", 10, "stop after this many messages; 0: all")
 			f.Int64Var(&o.from, "from", 1, "first sequence number")
-			f.Var(sessionFlag{&o.session}, "session", "only messages of this session")
-			f.Var(whereFlag{&o.where}, "where", "only messages for which this expression is true")
+			f.IntVar(&o.bodyBytes, "body-bytes", 64<<10, "show at most this many bytes of each body, up to 4194304")
 		},
 		Run: func(i command.Invocation) error { return peek(i, &o) },
 	}

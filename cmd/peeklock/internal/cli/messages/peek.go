@@ -3,106 +3,130 @@ package messages
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
-	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/fsm"
 )
+
+// peekPageMax is the number of messages of one request.
+const peekPageMax = 1000
 
 // peekOptions are the flags of message peek.
 type peekOptions struct {
-	subQueue
-	count   int
-	from    int64
-	where   *filter.Expr
-	session *string
+	selection
+
+	count     int
+	from      int64
+	bodyBytes int
 }
 
 func peek(i command.Invocation, o *peekOptions) error {
-	ctx, out, queue := i.Ctx, i.Out, i.Args[0]
-	if o.count < 0 || o.from < 0 {
-		return cli.Usagef("--count and --from are 0 or more")
+	if o.count < 0 || o.from < 0 || o.bodyBytes < 1 {
+		return cli.Usagef("--count and --from are 0 or more, and --body-bytes is 1 or more")
 	}
-	if err := o.check(); err != nil {
-		return err
-	}
-	if o.session != nil && (o.deadLetters || o.transfer) {
-		return cli.Usagef("dead letters have no sessions: use --where \"sys.SessionId = '...'\"")
-	}
-	d, err := gateway.Connect(ctx, i.Client)
+	request, err := o.request(time.Now())
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	address, deadLettersOf := o.address(queue), ""
-	if o.deadLetters || o.transfer {
-		deadLettersOf = queue
-	}
-	node, err := d.OpenManagement(ctx, address, o.session)
-	if err != nil {
-		return fmt.Errorf("peek at %s: %w", queue, gateway.PlainError(err))
-	}
-	if err := out.Note("%s", lineHeader); err != nil {
+	if err := i.Out.Note("%s", peekHeader); err != nil {
 		return err
 	}
-	seen := 0
-	for from := o.from; o.count == 0 || seen < o.count; {
-		want := peekPage
-		if o.count > 0 && o.where == nil {
-			want = min(want, o.count-seen)
+	pages := pager{client: i.Client, name: i.Args[0], query: query(&request), bodyBytes: o.bodyBytes}
+	seen, err := pages.each(i.Ctx, fsm.SequenceNumber(o.from), o.count, func(m *api.Message) error { return i.Out.Item(m, peekLine(m)) })
+	if err != nil {
+		return fmt.Errorf("peek at %s: %w", o.address(i.Args[0]), err)
+	}
+	return i.Out.Note("%d seen in %s", seen, o.address(i.Args[0]))
+}
+
+// pager reads the messages of a selection page by page.
+type pager struct {
+	client    *client.Client
+	name      string
+	query     url.Values
+	bodyBytes int // of each message, at most
+}
+
+// page reads the messages from a number on, at most count.
+func (p *pager) page(ctx context.Context, from fsm.SequenceNumber, count int) (page api.MessagePage, err error) {
+	p.query.Set("from", strconv.FormatUint(uint64(from), 10))
+	p.query.Set("max", strconv.Itoa(count))
+	p.query.Set("bodyBytes", strconv.Itoa(p.bodyBytes))
+	err = p.client.Call(ctx, http.MethodGet, client.NamePath("/v1/messages/", p.name)+"?"+p.query.Encode(), nil, &page)
+	return page, err
+}
+
+// each calls visit for at most count messages (0: all) from a number on, and returns how many there were.
+func (p *pager) each(ctx context.Context, from fsm.SequenceNumber, count int, visit func(*api.Message) error) (seen int, err error) {
+	for {
+		want := peekPageMax
+		if count > 0 {
+			want = min(want, count-seen)
 		}
-		page, err := peekFrom(ctx, node, from, want)
+		page, err := p.page(ctx, from, want)
 		if err != nil {
-			return fmt.Errorf("peek at %s: %w", queue, err)
+			return seen, err
 		}
-		for _, m := range page {
-			shown := NewShownMessage(m)
-			shown.State = stateName(m.Annotations[noteState])
-			if shown.Sequence < from {
-				return fmt.Errorf("peek at %s: the member returned messages that it had returned before", queue)
-			}
-			from = shown.Sequence + 1
-			wanted, err := matchesWhere(o.where, m, shown, deadLettersOf)
-			if err != nil {
-				return err
-			}
-			if !wanted || o.count > 0 && seen == o.count {
-				continue
-			}
-			if err := out.Item(shown, shown.tableLine()); err != nil {
-				return err
+		for at := range page.Messages {
+			if err := visit(&page.Messages[at]); err != nil {
+				return seen, err
 			}
 			seen++
 		}
-		if len(page) == 0 {
-			break
+		if page.End || count > 0 && seen >= count {
+			return seen, nil
 		}
+		if page.Next <= from && page.Looked > 0 && len(page.Messages) == 0 {
+			return seen, fmt.Errorf("the member does not go on from message %d", from)
+		}
+		from = page.Next
 	}
-	return out.Note("%d seen in %s", seen, queue)
 }
 
-// peekFrom reads up to count messages from a sequence number on. It returns fewer when the answer is full, and none at
-// the end.
-func peekFrom(ctx context.Context, n *gateway.Management, from int64, count int) ([]*amqp.Message, error) {
-	content, err := n.Request(ctx, "com.microsoft:peek-message", n.WithSession(map[string]any{
-		"from-sequence-number": from, "message-count": int32(count),
-	}))
-	if err != nil {
-		return nil, err
+// peekHeader and peekLine format messages for the table output. Messages are printed one by one as they arrive, so the
+// columns have fixed widths.
+const peekHeader = "SEQUENCE  STATE      ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
+
+func peekLine(m *api.Message) string {
+	when, id, state := "-", "-", m.State
+	if m.Enqueued != nil {
+		when = m.Enqueued.Format("2006-01-02 15:04:05.000")
 	}
-	list, _ := content["messages"].([]any)
-	page := make([]*amqp.Message, 0, len(list))
-	for _, entry := range list {
-		fields, _ := entry.(map[string]any)
-		encoded, _ := fields["message"].([]byte)
-		m := new(amqp.Message)
-		if err := m.UnmarshalBinary(encoded); err != nil {
-			return nil, fmt.Errorf("decode a message: %w", err)
-		}
-		page = append(page, m)
+	if m.Locked {
+		state = api.StateLocked
 	}
-	return page, nil
+	if m.MessageID != nil {
+		id = output.Printable(fmt.Sprint(m.MessageID.Go), 17)
+	}
+	return fmt.Sprintf("%8d  %-9s  %8d  %-23s  %-20s  %s", m.SequenceNumber, state, m.DeliveryCount, when, id, bodyText(m))
+}
+
+// bodyText returns the beginning of a body, and of a dead letter the reason.
+func bodyText(m *api.Message) string {
+	text := ""
+	switch {
+	case m.Body != nil:
+		text = output.Printable(*m.Body, 120)
+	case m.BodyBase64 != nil:
+		text = fmt.Sprintf("(binary, %d bytes)", m.BodyBytes)
+	case m.Value != nil:
+		text = output.Printable(fmt.Sprint(m.Value.Go), 120)
+	case m.BodyBytes > 0:
+		text = fmt.Sprintf("(%d bytes)", m.BodyBytes)
+	}
+	if m.Reason != "" {
+		text = "[" + output.Printable(m.Reason, 40) + "] " + text
+	}
+	if m.Session != nil {
+		text = "(" + output.Printable(*m.Session, 40) + ") " + text
+	}
+	return text
 }

@@ -170,3 +170,26 @@ func (r *redriveRun) flush(ctx context.Context) error {
 	r.pending = r.pending[:0]
 	return err
 }
+
+// peekFrom reads up to count messages from a sequence number on. It returns fewer when the answer is full, and none at
+// the end.
+func peekFrom(ctx context.Context, n *gateway.Management, from int64, count int) ([]*amqp.Message, error) {
+	content, err := n.Request(ctx, "com.microsoft:peek-message", n.WithSession(map[string]any{
+		"from-sequence-number": from, "message-count": int32(count),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	list, _ := content["messages"].([]any)
+	page := make([]*amqp.Message, 0, len(list))
+	for _, entry := range list {
+		fields, _ := entry.(map[string]any)
+		encoded, _ := fields["message"].([]byte)
+		m := new(amqp.Message)
+		if err := m.UnmarshalBinary(encoded); err != nil {
+			return nil, fmt.Errorf("decode a message: %w", err)
+		}
+		page = append(page, m)
+	}
+	return page, nil
+}

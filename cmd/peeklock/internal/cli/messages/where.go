@@ -11,12 +11,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// whereHelp explains --where.
-const whereHelp = `--where takes an SQL expression, as in the filter of a subscription. Plain names are application properties, including
-DeadLetterReason and DeadLetterErrorDescription; names that begin with sys. are properties of Service Bus (sys.Label,
-sys.CorrelationId, sys.DeliveryCount, sys.SequenceNumber, ...). Messages for which the expression is unknown, for example
-because a property is missing, are left out. The command evaluates it, not the members.`
-
 // whereFlag parses --where while the flags are parsed, so that an invalid expression is a usage error.
 type whereFlag struct{ to **filter.Expr }
 

@@ -1,0 +1,131 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
+	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Limits of the answer of a peek.
+const (
+	PeekMessagesMax    = 1000    // messages
+	PeekMessagesNormal = 100     // without a wish
+	PeekBodyMax        = 4 << 20 // bytes of one body
+	PeekBodyNormal     = 64 << 10
+	answerBytesMax     = 8 << 20 // bytes of all messages; the first is answered whatever its size
+)
+
+// Annotations of the broker, which the JSON form of a message shows as fields of their own.
+const (
+	numberKey         = "x-opt-sequence-number"
+	enqueuedTimeKey   = "x-opt-enqueued-time"
+	enqueuedNumberKey = "x-opt-enqueue-sequence-number"
+	lockedUntilKey    = "x-opt-locked-until"
+	stateKey          = "x-opt-message-state"
+	partitionKey      = "x-opt-partition-id"
+	sourceKey         = "x-opt-deadletter-source"
+)
+
+// The states of messages as clients see them.
+const (
+	stateActive    = api.StateActive
+	stateDeferred  = api.StateDeferred
+	stateScheduled = api.StateScheduled
+)
+
+// Peek returns at most most (1 to PeekMessagesMax) messages of a selection from a number on, each with at most bodyMax (1 to
+// PeekBodyMax) bytes of its body. It changes nothing. Errors wrap InvalidArgument, EntityNotFound, NotAllowed (a topic, or a
+// session where there are none), ServerBusy or Timeout.
+func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, from fsm.SequenceNumber, most, bodyMax int) (api.MessagePage, error) {
+	s, release, err := f.open(ctx, at, selection)
+	if err != nil {
+		return api.MessagePage{}, err
+	}
+	defer release()
+	page := api.MessagePage{Messages: []api.Message{}}
+	bytes := 0
+	s.most = most
+	s.visit = func(d *fsm.Delivery) (full bool, err error) {
+		shown, err := describe(&s.at, d, bodyMax)
+		if err != nil {
+			return false, err
+		}
+		size := min(shown.BodyBytes, bodyMax) + len(d.Payload) + len(d.Patches) - shown.BodyBytes
+		if bytes += size; bytes > answerBytesMax && len(page.Messages) > 0 {
+			return true, nil
+		}
+		page.Messages = append(page.Messages, shown)
+		return false, nil
+	}
+	if err := s.run(ctx, from); err != nil {
+		return api.MessagePage{}, err
+	}
+	page.Looked, page.Next, page.End = s.looked, s.next, s.ended
+	return page, nil
+}
+
+// encodePeeked returns the message as a client peeks at it.
+func encodePeeked(at *fsm.EntityRef, d *fsm.Delivery) ([]byte, error) {
+	encoded, err := message.AppendDelivery(nil, *at, *d, message.DeliveryOptions{Peeked: true})
+	if err != nil {
+		return nil, fmt.Errorf("encode message: %w", err)
+	}
+	return encoded, nil
+}
+
+// stateOf returns the state of a message, without that of a message which its sender scheduled.
+func stateOf(d *fsm.Delivery) string {
+	switch d.State { //nolint:exhaustive // the others are active
+	case fsm.Deferred:
+		return stateDeferred
+	case fsm.Scheduled:
+		return stateScheduled
+	}
+	return stateActive
+}
+
+// describe returns the JSON form of a message.
+func describe(at *fsm.EntityRef, d *fsm.Delivery, bodyMax int) (api.Message, error) {
+	encoded, err := encodePeeked(at, d)
+	if err != nil {
+		return api.Message{}, err
+	}
+	m := api.Message{
+		SequenceNumber: d.Lock.Sequence, State: stateOf(d), Locked: d.LockedUntil != 0, DeliveryCount: d.FailedDeliveries,
+		Enqueued: toTime(d.Enqueued), LockedUntil: toTime(d.LockedUntil), Expires: toTime(d.Expires),
+	}
+	if m.Message, m.BodyBytes, err = jsonmessage.Parse(encoded, bodyMax); err != nil {
+		return api.Message{}, fmt.Errorf("message %d: %w", d.Lock.Sequence, err)
+	}
+	notes := m.Annotations
+	m.EnqueuedNumber, _ = notes[enqueuedNumberKey].Go.(int64)
+	m.DeadLetterSource, _ = notes[sourceKey].Go.(string)
+	if m.DeadLetterSource == "" && at.Sub != fsm.MainQueue {
+		m.DeadLetterSource = deadLetterSource(at)
+	}
+	if m.State == stateScheduled {
+		m.Due = dueOf(notes)
+	}
+	for _, key := range []string{numberKey, enqueuedTimeKey, enqueuedNumberKey, lockedUntilKey, stateKey, partitionKey, sourceKey} {
+		delete(notes, key)
+	}
+	if len(notes) == 0 {
+		m.Annotations = nil
+	}
+	m.Reason, _ = m.Properties["DeadLetterReason"].Go.(string)
+	m.Description, _ = m.Properties["DeadLetterErrorDescription"].Go.(string)
+	return m, nil
+}
+
+// dueOf returns the time at which a message is enqueued that its sender scheduled.
+func dueOf(notes map[string]jsonmessage.Value) *time.Time {
+	if at, ok := notes[message.ScheduledEnqueueTimeKey].Go.(time.Time); ok {
+		return &at
+	}
+	return nil
+}
