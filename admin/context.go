@@ -14,6 +14,7 @@ type requestContext struct {
 	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
 	trusted       bool            // admitted without a key
 	kind          string          // kind of the changed entity, if the route does not determine it; otherwise ""
+	count         int             // messages that the request has changed
 	rule          string          // the changed rule, if the body names it
 }
 

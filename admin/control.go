@@ -60,9 +60,6 @@ type NamespaceView interface {
 	// PurgeEntity deletes ready messages of a queue or subscription, oldest first, at most most (1 to 4000), and unless
 	// before is zero only those that were enqueued before it. It returns their number.
 	PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error)
-	// RedriveEntity moves dead letters (1 to 1000, by number) back to their queue or subscription and returns how many it
-	// moved. Numbers that are not those of ready dead letters are skipped.
-	RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error)
 	// PutRule adds a rule to a subscription (path), or replaces the rule of that name.
 	// Errors wrap RuleExists, RuleNotFound, EntityNotFound, InvalidArgument with the position in the text, QuotaExceeded.
 	PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error

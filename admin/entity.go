@@ -16,7 +16,6 @@ const (
 	pageEntitiesMax    = 1000
 	pageEntitiesNormal = 100
 	purgeMessagesMax   = 4000 // of one request
-	redriveMessagesMax = 1000 // of one request
 )
 
 // handler serves one route; its error becomes a Problem.
@@ -212,28 +211,6 @@ func (s *controlAPI) purge(w http.ResponseWriter, r *http.Request) error {
 		before = *asked.Before
 	}
 	count, err := s.namespace(r).PurgeEntity(r.Context(), name, sub, before, asked.Max)
-	if err != nil {
-		return withEntityName(name, err)
-	}
-	s.writeJSON(w, r, http.StatusOK, api.Affected{Count: count})
-	return nil
-}
-
-// redrive is POST /v1/redrive/{queue or subscription}: it moves dead letters back to their
-// main queue.
-func (s *controlAPI) redrive(w http.ResponseWriter, r *http.Request) error {
-	name, err := messageEntityName(r)
-	if err != nil {
-		return err
-	}
-	var asked api.RedriveRequest
-	if err := decodeBody(r, &asked, "sequences"); err != nil {
-		return err
-	}
-	if n := len(asked.Sequences); n < 1 || n > redriveMessagesMax {
-		return fmt.Errorf("%w: sequences are 1 to %d numbers, not %d", fsm.InvalidArgument, redriveMessagesMax, n)
-	}
-	count, err := s.namespace(r).RedriveEntity(r.Context(), name, asked.Sequences)
 	if err != nil {
 		return withEntityName(name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -215,12 +216,39 @@ func (h *fakeControl) PurgeEntity(_ context.Context, name string, sub fsm.SubQue
 	return 3, err
 }
 
-func (h *fakeControl) RedriveEntity(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	h.asked = append(h.asked, fmt.Sprintf("redrive %s %v", e.Name, sequences))
-	return len(sequences), err
+// fakeMessages is the broker of the routes about single messages: it records what it is asked for.
+type fakeMessages struct {
+	inspect.Broker // nil: no test reads a message
+
+	control *fakeControl
+}
+
+func (m fakeMessages) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
+	m.control.mu.Lock()
+	defer m.control.mu.Unlock()
+	e, err := m.control.find(path)
+	return fsm.EntityRef{Entity: e}, err
+}
+
+func (m fakeMessages) Peek(_ context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, _ int) ([]fsm.Delivery, error) {
+	m.control.mu.Lock()
+	defer m.control.mu.Unlock()
+	m.control.asked = append(m.control.asked, fmt.Sprintf("peek %s %d from %d %d", at.Name, at.Sub, from, most))
+	return nil, nil
+}
+
+func (m fakeMessages) Redrive(_ context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
+	m.control.mu.Lock()
+	defer m.control.mu.Unlock()
+	m.control.asked = append(m.control.asked, fmt.Sprintf("redrive %s %v", at.Name, sequences))
+	return len(sequences), nil
+}
+
+func (m fakeMessages) SettleUnlocked(_ context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber, verb fsm.Verb, states fsm.StateSet) (int, error) {
+	m.control.mu.Lock()
+	defer m.control.mu.Unlock()
+	m.control.asked = append(m.control.asked, fmt.Sprintf("settle %s %d %v %d %d", at.Name, at.Sub, sequences, verb, states))
+	return len(sequences), nil
 }
 
 func (h *fakeControl) Status(context.Context) (topology.Status, error) {

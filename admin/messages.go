@@ -77,6 +77,71 @@ func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// changeFields are the fields of a request that changes messages.
+const changeFields = "subQueue, states, session, sequences, where, contains, path, reason, before, from, max, all and dryRun"
+
+// change is POST /v1/delete, /v1/cancel and /v1/undefer/{queue or subscription}: it changes the messages of a selection that
+// nobody has locked.
+func (s *controlAPI) change(do inspect.Action) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var asked api.MessageChange
+		finder, at, err := s.messagesToChange(r, &asked, changeFields)
+		if err != nil {
+			return err
+		}
+		return s.changeMessages(w, r, finder, at, do, &asked)
+	}
+}
+
+// redrive is POST /v1/redrive/{queue or subscription}: it moves dead letters back to their main queue, or sends them changed
+// to it or to another entity.
+func (s *controlAPI) redrive(w http.ResponseWriter, r *http.Request) error {
+	var asked api.RedriveRequest
+	finder, at, err := s.messagesToChange(r, &asked, changeFields+", to, set, remove, body and newId")
+	if err != nil {
+		return err
+	}
+	if asked.To == "" && asked.Properties == nil && asked.Remove == nil && asked.Body == nil && !asked.NewID {
+		return s.changeMessages(w, r, finder, at, inspect.Redrive, &asked.MessageChange)
+	}
+	if err := s.permitDestination(r, "to", forwardTokenHeader, asked.To, true); err != nil {
+		return err
+	}
+	changed, err := finder.Move(r.Context(), at, &asked)
+	contextOf(r).count = changed.Count
+	if err != nil {
+		return withEntityName(at.Name, err)
+	}
+	s.writeJSON(w, r, http.StatusOK, changed)
+	return nil
+}
+
+// messagesToChange reads a request that changes messages.
+func (s *controlAPI) messagesToChange(r *http.Request, asked any, possible string) (*inspect.Finder, inspect.Place, error) {
+	if err := checkParameters(r); err != nil {
+		return nil, inspect.Place{}, err
+	}
+	finder, err := s.finder()
+	if err != nil {
+		return nil, inspect.Place{}, err
+	}
+	at, err := place(r)
+	if err != nil {
+		return nil, inspect.Place{}, err
+	}
+	return finder, at, decodeBody(r, asked, possible)
+}
+
+func (s *controlAPI) changeMessages(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, do inspect.Action, asked *api.MessageChange) error {
+	changed, err := finder.Change(r.Context(), at, do, asked)
+	contextOf(r).count = changed.Count
+	if err != nil {
+		return withEntityName(at.Name, err)
+	}
+	s.writeJSON(w, r, http.StatusOK, changed)
+	return nil
+}
+
 // selectionOf reads a selection from the query of a request. state and sequence hold one value or several, separated by
 // commas.
 func selectionOf(r *http.Request) (api.Selection, error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -27,29 +28,37 @@ type route struct {
 // routes returns all operations of the control API. Names of entities may contain slashes, so they end the
 // path.
 func (s *controlAPI) routes() map[string]route {
-	const accessRule, rule, messages, namespace = "access_rule", "rule", "messages", "namespace"
+	const accessRule, rule, messages, session, namespace = "access_rule", "rule", "messages", "session", "namespace"
 	routes := map[string]route{
-		"GET /v1/rules/{name...}":       {manageEntity, "", "", s.getRules},
-		"PUT /v1/rules/{name...}":       {manageEntity, "create", rule, s.putRule},
-		"DELETE /v1/rules/{name...}":    {manageEntity, "delete", rule, s.deleteRule},
-		"GET /v1/messages/{name...}":    {listenEntity, "", "", s.peek},
-		"POST /v1/purge/{name...}":      {manageEntity, "purge", messages, s.purge},
-		"POST /v1/redrive/{name...}":    {manageEntity, "redrive", messages, s.redrive},
-		"GET /v1/sessions/{name...}":    {manageEntity, "", "", s.getSessions},
-		"GET /v1/endpoints":             {anyKey, "", "", s.endpoints},
-		"GET /v1/namespaces":            {operatorOnly, "", "", s.listNamespaces},
-		"GET /v1/namespaces/{name}":     {operatorOnly, "", "", s.showNamespace},
-		"PUT /v1/namespaces/{name}":     {operatorOnly, "create", namespace, s.createNamespace},
-		"PATCH /v1/namespaces/{name}":   {operatorOnly, "update", namespace, s.updateNamespace},
-		"DELETE /v1/namespaces/{name}":  {operatorOnly, "delete", namespace, s.deleteNamespace},
-		"GET /v1/access":                {manageNamespace, "", "", s.getAccess},
-		"PUT /v1/access":                {manageNamespace, "create", accessRule, s.putAccess},
-		"DELETE /v1/access":             {manageNamespace, "delete", accessRule, s.deleteAccess},
-		"POST /v1/regenerate":           {manageNamespace, "regenerate", accessRule, s.regenerate},
-		"GET /v1/access/{name...}":      {manageEntity, "", "", s.getAccess},
-		"PUT /v1/access/{name...}":      {manageEntity, "create", accessRule, s.putAccess},
-		"DELETE /v1/access/{name...}":   {manageEntity, "delete", accessRule, s.deleteAccess},
-		"POST /v1/regenerate/{name...}": {manageEntity, "regenerate", accessRule, s.regenerate},
+		"GET /v1/rules/{name...}":            {manageEntity, "", "", s.getRules},
+		"PUT /v1/rules/{name...}":            {manageEntity, "create", rule, s.putRule},
+		"DELETE /v1/rules/{name...}":         {manageEntity, "delete", rule, s.deleteRule},
+		"GET /v1/messages/{name...}":         {listenEntity, "", "", s.peek},
+		"POST /v1/purge/{name...}":           {manageEntity, "purge", messages, s.purge},
+		"POST /v1/redrive/{name...}":         {manageEntity, "redrive", messages, s.redrive},
+		"POST /v1/delete/{name...}":          {manageEntity, "delete", messages, s.change(inspect.Delete)},
+		"POST /v1/cancel/{name...}":          {manageEntity, "cancel", messages, s.change(inspect.Cancel)},
+		"POST /v1/undefer/{name...}":         {manageEntity, "undefer", messages, s.change(inspect.Undefer)},
+		"GET /v1/sessions/{name...}":         {manageEntity, "", "", s.getSessions},
+		"GET /v1/session-state/{name...}":    {listenEntity, "", "", s.onSession(s.getSessionState)},
+		"PUT /v1/session-state/{name...}":    {manageEntity, "set state", session, s.onSession(s.putSessionState)},
+		"DELETE /v1/session-state/{name...}": {manageEntity, "clear state", session, s.onSession(s.deleteSessionState)},
+		"POST /v1/release/{name...}":         {manageEntity, "release", session, s.onSession(s.releaseSession)},
+		"POST /v1/rule-test/{name...}":       {manageEntity, "", "", s.testRules},
+		"GET /v1/endpoints":                  {anyKey, "", "", s.endpoints},
+		"GET /v1/namespaces":                 {operatorOnly, "", "", s.listNamespaces},
+		"GET /v1/namespaces/{name}":          {operatorOnly, "", "", s.showNamespace},
+		"PUT /v1/namespaces/{name}":          {operatorOnly, "create", namespace, s.createNamespace},
+		"PATCH /v1/namespaces/{name}":        {operatorOnly, "update", namespace, s.updateNamespace},
+		"DELETE /v1/namespaces/{name}":       {operatorOnly, "delete", namespace, s.deleteNamespace},
+		"GET /v1/access":                     {manageNamespace, "", "", s.getAccess},
+		"PUT /v1/access":                     {manageNamespace, "create", accessRule, s.putAccess},
+		"DELETE /v1/access":                  {manageNamespace, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate":                {manageNamespace, "regenerate", accessRule, s.regenerate},
+		"GET /v1/access/{name...}":           {manageEntity, "", "", s.getAccess},
+		"PUT /v1/access/{name...}":           {manageEntity, "create", accessRule, s.putAccess},
+		"DELETE /v1/access/{name...}":        {manageEntity, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate/{name...}":      {manageEntity, "regenerate", accessRule, s.regenerate},
 	}
 	for noun, kind := range map[string]fsm.EntityKind{
 		"queues": fsm.QueueEntity, "topics": fsm.TopicEntity, "subscriptions": fsm.SubscriptionEntity,

@@ -1,12 +1,16 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/inspect"
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -157,4 +161,91 @@ func withRuleName(path, name string, err error) error {
 		return fmt.Errorf("%w: '%s' has a rule '%.60s'", fsm.RuleExists, path, name)
 	}
 	return withEntityName(path, err)
+}
+
+// ruleTestMax bounds the rules that a rule test reads.
+const ruleTestMax = 20_000
+
+// testRules is POST /v1/rule-test/{topic}: it evaluates the rules of all subscriptions for the message in the body, which is
+// not sent. Actions are not performed: their messages differ only in what the actions set.
+func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
+	if err := checkParameters(r); err != nil {
+		return err
+	}
+	topic, err := nameInPath(fsm.TopicEntity, r)
+	if err != nil {
+		return err
+	}
+	var asked jsonmessage.Message
+	if err := decodeBody(r, &asked, "the fields of a message, such as body, subject and properties"); err != nil {
+		return err
+	}
+	sample, err := inspect.NewSample(&asked, time.Now())
+	if err != nil {
+		return err
+	}
+	if _, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, topic); err != nil {
+		return withEntityName(topic, err)
+	}
+	test := ruleTest{sample: sample, view: s.namespace(r), answer: api.RuleTest{Subscriptions: []api.RuleTestSubscription{}, Failed: []api.RuleTestFailure{}}}
+	for after := ""; ; {
+		subscriptions, err := test.view.Entities(r.Context(), fsm.SubscriptionEntity, topic, after, pageEntitiesMax)
+		if err != nil {
+			return withEntityName(topic, err)
+		}
+		for i := range subscriptions {
+			if err := test.subscription(r.Context(), string(subscriptions[i].Name)); err != nil {
+				return err
+			}
+		}
+		if len(subscriptions) < pageEntitiesMax {
+			s.writeJSON(w, r, http.StatusOK, test.answer)
+			return nil
+		}
+		after = string(subscriptions[len(subscriptions)-1].Name)
+	}
+}
+
+// ruleTest is a rule test in progress.
+type ruleTest struct {
+	sample *inspect.Sample
+	view   NamespaceView
+	answer api.RuleTest
+	read   int // rules
+}
+
+// subscription evaluates the rules of one subscription.
+func (t *ruleTest) subscription(ctx context.Context, path string) error {
+	taken, plain := api.RuleTestSubscription{Name: path}, false
+	for skip := 0; ; skip += pageRulesMax {
+		rules, err := t.view.Rules(ctx, path, skip, pageRulesMax)
+		if err != nil {
+			return withEntityName(path, err)
+		}
+		if t.read += len(rules); t.read > ruleTestMax {
+			return fmt.Errorf("%w: the topic of '%s' has more than %d rules", fsm.QuotaExceeded, path, ruleTestMax)
+		}
+		for i := range rules {
+			takes, err := t.sample.Takes(&rules[i])
+			switch {
+			case err != nil:
+				t.answer.Failed = append(t.answer.Failed, api.RuleTestFailure{Subscription: path, Rule: rules[i].Name, Error: err.Error()})
+			case takes:
+				taken.Rules = append(taken.Rules, rules[i].Name)
+				if rules[i].Action.Text != "" {
+					taken.Copies++
+				} else if !plain {
+					plain = true
+					taken.Copies++
+				}
+			}
+		}
+		if len(rules) < pageRulesMax {
+			break
+		}
+	}
+	if taken.Copies > 0 {
+		t.answer.Subscriptions = append(t.answer.Subscriptions, taken)
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -60,7 +61,7 @@ func newTestServerOn(t *testing.T, l net.Listener) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server, err = Open(t.Context(), Config{Listener: l, TrustLoopback: true, Control: r.fakeControl, Authority: ring, Ready: r.ready.Load, ReadinessChecks: r.parts, LivenessChecks: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
+	r.server, err = Open(t.Context(), Config{Listener: l, TrustLoopback: true, Control: r.fakeControl, Finder: inspect.New(fakeMessages{control: r.fakeControl}), Authority: ring, Ready: r.ready.Load, ReadinessChecks: r.parts, LivenessChecks: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -63,4 +64,79 @@ func describeSession(f *fsm.Session) api.Session {
 		}
 	}
 	return s
+}
+
+// sessionParameter returns the session that a request names; "" is a valid name.
+func sessionParameter(r *http.Request) (string, error) {
+	if err := checkParameters(r, "session"); err != nil {
+		return "", err
+	}
+	if !r.URL.Query().Has("session") {
+		return "", fmt.Errorf("%w: name the session with ?session=", fsm.InvalidArgument)
+	}
+	return r.URL.Query().Get("session"), nil
+}
+
+// onSession serves a request about one session.
+func (s *controlAPI) onSession(serve func(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		session, err := sessionParameter(r)
+		if err != nil {
+			return err
+		}
+		finder, err := s.finder()
+		if err != nil {
+			return err
+		}
+		at, err := place(r)
+		if err != nil {
+			return err
+		}
+		return withEntityName(at.Name, serve(w, r, finder, at, session))
+	}
+}
+
+// getSessionState is GET /v1/session-state/{queue or subscription}?session=.
+func (s *controlAPI) getSessionState(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error {
+	state, err := finder.SessionState(r.Context(), at, session)
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, r, http.StatusOK, api.SessionState{ID: session, Set: state != nil, State: state})
+	return nil
+}
+
+// putSessionState is PUT of the same, also while a receiver holds the session.
+func (s *controlAPI) putSessionState(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error {
+	var asked api.SessionStateRequest
+	if err := decodeBody(r, &asked, "state"); err != nil {
+		return err
+	}
+	if asked.State == nil {
+		asked.State = []byte{} // an empty state is one; DELETE removes it
+	}
+	if err := finder.SetSessionState(r.Context(), at, session, asked.State); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// deleteSessionState is DELETE of the same.
+func (s *controlAPI) deleteSessionState(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error {
+	if err := finder.SetSessionState(r.Context(), at, session, nil); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// releaseSession is POST /v1/release/{queue or subscription}?session=: it ends the lock of the receiver that holds the session.
+func (s *controlAPI) releaseSession(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error {
+	released, err := finder.ReleaseSession(r.Context(), at, session)
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, r, http.StatusOK, api.SessionReleased{Released: released})
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -145,11 +146,28 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 		{"POST", "/v1/purge/a/b", `{"all":true}`, 400, "subQueue, before and max"},
 		{"POST", "/v1/purge/none", "", 404, "could not be found"},
 		{"GET", "/v1/purge/a/b", "", 403, "GET is not possible"},
-		{"POST", "/v1/redrive/a/b", `{"sequences":[3,5]}`, 200, `{"count":2}`},
-		{"POST", "/v1/redrive/T/subscriptions/S", `{"sequences":[3]}`, 200, `{"count":1}`},
-		{"POST", "/v1/redrive/a/b", `{"sequences":[]}`, 400, "1 to 1000"},
-		{"POST", "/v1/redrive/a/b", "", 400, "1 to 1000"},
-		{"POST", "/v1/redrive/a/b", `{"sequences":[` + strings.Repeat("1,", redriveMessagesMax) + `1]}`, 400, "1 to 1000"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[3,5]}`, 200, `{"count":2,"matched":2,"looked":2,"next":6,"end":true}`},
+		{"POST", "/v1/redrive/T/subscriptions/S", `{"sequences":[3]}`, 200, `{"count":1,`},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[]}`, 400, "give a condition"},
+		{"POST", "/v1/redrive/a/b", "", 400, "give a condition"},
+		{"POST", "/v1/delete/a/b", "", 400, "give a condition"},
+		{"POST", "/v1/delete/a/b", `{"sequences":[7],"subQueue":"deadLetter"}`, 200, `{"count":1,`},
+		{"POST", "/v1/cancel/a/b", `{"sequences":[7]}`, 200, `{"count":1,`},
+		{"POST", "/v1/undefer/a/b", `{"sequences":[9,7]}`, 200, `{"count":2,`},
+		{"POST", "/v1/delete/a/b", `{"contains":"x","max":1001}`, 400, "max is 1 to 1000"},
+		{"POST", "/v1/cancel/a/b", `{"states":["active"]}`, 400, "no message in one of these states"},
+		{"POST", "/v1/undefer/a/b", `{"where":"a = 1"}`, 200, `{"count":0,"matched":0,"looked":0,"next":0,"end":true}`},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"nowhere"}`, 400, "to: there is no"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"t/Subscriptions/s"}`, 400, "gets no messages from clients"},
+		{"POST", "/v1/redrive/a/b", `{"subQueue":"main","contains":"x"}`, 400, "only the messages of the dead-letter queue"},
+		{"GET", "/v1/messages/a/b?where=a+%3D+1&state=active&max=5&from=9", "", 200, `{"messages":[],"looked":0,"next":9,"end":true}`},
+		{"GET", "/v1/messages/a/b?max=1001", "", 400, "max is a number from 1 to 1000"},
+		{"GET", "/v1/messages/a/b?bodyBytes=4194305", "", 400, "bodyBytes is a number"},
+		{"GET", "/v1/messages/a/b?from=-1", "", 400, "from is a sequence number"},
+		{"GET", "/v1/messages/a/b?sequence=1,x", "", 400, "sequence is a sequence number"},
+		{"GET", "/v1/messages/a/b?before=now", "", 400, "before is a time"},
+		{"GET", "/v1/messages/a/b?states=active", "", 400, "unknown parameter"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[` + strings.Repeat("1,", inspect.ChangeMessagesMax) + `1]}`, 400, "at most 1000 sequence numbers"},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[-1]}`, 400, "the body"},
 		{"POST", "/v1/redrive/none", `{"sequences":[1]}`, 404, "could not be found"},
 	} {
@@ -161,13 +179,14 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 	want := []string{
 		"purge a/b 0 0001-01-01T00:00:00Z 4000", "purge a/b 1 2026-11-20T11:00:00Z 1",
 		"purge a/b 2 0001-01-01T00:00:00Z 2", "purge t/Subscriptions/s 0 0001-01-01T00:00:00Z 2", "purge  0 0001-01-01T00:00:00Z 4000",
-		"redrive a/b [3 5]", "redrive t/Subscriptions/s [3]", "redrive  [1]",
+		"redrive a/b [3 5]", "redrive t/Subscriptions/s [3]",
+		"settle a/b 1 [7] 1 42", "settle a/b 0 [7] 1 32", "settle a/b 0 [7 9] 5 8", "peek a/b 0 from 0 500", "peek a/b 0 from 9 500",
 	}
 	if diff := cmp.Diff(want, r.asked); diff != "" {
 		t.Error(diff)
 	}
 	// A redrive at its limit fits into a body, also with the longest numbers.
-	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", redriveMessagesMax-1) + `1]}`
+	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", inspect.ChangeMessagesMax-1) + `1]}`
 	if status, body := r.request("POST", "/v1/redrive/a/b", long, nil); status != 200 {
 		t.Error(status, body)
 	}

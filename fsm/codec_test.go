@@ -235,6 +235,13 @@ func TestLimitsOfCommandsHold(t *testing.T) {
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1000)}, true},
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1001)}, false},
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{}}, false},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready), Sequences: make([]fsm.SequenceNumber, 1000)}, true},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready), Sequences: make([]fsm.SequenceNumber, 1001)}, false},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Locked), Sequences: make([]fsm.SequenceNumber, 1)}, false},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Release, States: fsm.SetOf(fsm.Deferred), Sequences: make([]fsm.SequenceNumber, 1)}, true},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Release, States: fsm.SetOf(fsm.Ready), Sequences: make([]fsm.SequenceNumber, 1)}, false},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Abandon, States: fsm.SetOf(fsm.Deferred), Sequences: make([]fsm.SequenceNumber, 1)}, false},
+		{"unlocked", fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, Sequences: make([]fsm.SequenceNumber, 1)}, false},
 		{"touch", fsm.Touch{Entity: 1}, true},
 		{"life", with(func(s *fsm.EntitySettings) { s.DefaultTimeToLive = 1 }), true},
 		{"life", with(func(s *fsm.EntitySettings) { s.DefaultTimeToLive = fsm.Forever + 1 }), false},
@@ -319,6 +326,7 @@ func TestFalseCountsAllocateNothing(t *testing.T) { // not parallel: it counts a
 		fsm.FoundCluster{},
 		fsm.CancelScheduled{},
 		fsm.RedriveMessages{},
+		fsm.SettleUnlocked{},
 	} {
 		b := fsm.AppendCommand(nil, header, c)
 		b = append(b[:len(b)-1], huge...) // the count stands last when the list is empty

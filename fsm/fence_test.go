@@ -119,6 +119,7 @@ func TestFencedShardAcceptsNothing(t *testing.T) {
 			fsm.ReserveNumbers{Entity: 1, Count: 1},
 			fsm.PurgeMessages{Address: at, Max: 1},
 			fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{1}},
+			fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Scheduled), Sequences: []fsm.SequenceNumber{4}},
 			transferOf(1, fsm.Transferred{Message: message, Hops: 1}),
 			fsm.Transact{Settles: []fsm.SettleMessages{{Address: at, Settlements: []fsm.Settlement{settle}}}},
 			fsm.Transact{Cancels: []fsm.CancelScheduled{{Entity: 1, Sequences: []fsm.SequenceNumber{4}}}},

@@ -139,6 +139,7 @@ func plainExamples() []fsm.Command {
 		fsm.CancelScheduled{Entity: 300, Sequences: []fsm.SequenceNumber{7, 1 << 33}},
 		fsm.PurgeMessages{Address: dead, Before: 1_800_000_000_000, Max: 4000},
 		fsm.RedriveMessages{Entity: 300, Sequences: []fsm.SequenceNumber{8}},
+		fsm.SettleUnlocked{Address: dead, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready, fsm.Deferred, fsm.Scheduled), Sequences: []fsm.SequenceNumber{8, 1 << 40}},
 		fsm.Touch{Entity: 300},
 		fsm.FoundCluster{ClusterID: "c", TokenKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
 			{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: 3}}},

@@ -43,6 +43,8 @@ const (
 
 	KindFenceIdle Kind = 26
 
+	KindSettleUnlocked Kind = 27
+
 	KindRaiseLevel Kind = 63 // also of the catalog
 
 	KindFoundCluster    Kind = 64
@@ -159,6 +161,10 @@ var kinds = [...]kindRow{
 	KindRedriveMessages: {
 		name: "redrive", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RedriveMessages).fields) },
+	},
+	KindSettleUnlocked: {
+		name: "settle unlocked", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleUnlocked).fields) },
 	},
 	KindTouch: {
 		name: "touch", machines: MachineQueues, level: 1, front: frontEntity,

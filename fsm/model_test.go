@@ -241,6 +241,8 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		return m.purge(c), a
 	case fsm.RedriveMessages:
 		return m.redrive(c), a
+	case fsm.SettleUnlocked:
+		return m.settleUnlocked(c), a
 	case fsm.Touch:
 		q := m.queues[c.Entity]
 		if q == nil {
@@ -447,6 +449,31 @@ func (m *model) purge(c fsm.PurgeMessages) modelResult {
 			continue
 		}
 		q.remove(c.Address.Sub, x)
+		res.Count++
+	}
+	return res
+}
+
+func (m *model) settleUnlocked(c fsm.SettleUnlocked) modelResult {
+	q := m.queues[c.Address.Entity]
+	switch {
+	case q == nil:
+		return modelResult{Code: fsm.EntityNotFound}
+	case q.kind == fsm.TopicEntity && c.Address.Sub != fsm.TransferDeadLetterQueue:
+		return modelResult{Code: fsm.NotAllowed}
+	}
+	q.active = m.serving
+	var res modelResult
+	for _, n := range c.Sequences {
+		x := q.find(c.Address.Sub, n)
+		if x == nil || !c.States.Has(x.state) || x.state != fsm.Scheduled && m.dead(c.Address.Sub, x) {
+			continue
+		}
+		if c.Verb == fsm.Complete {
+			q.remove(c.Address.Sub, x)
+		} else {
+			x.state = fsm.Ready
+		}
 		res.Count++
 	}
 	return res

@@ -271,6 +271,17 @@ func (h *history) redrive(*rapid.T) {
 	h.do(fsm.RedriveMessages{Entity: id, Sequences: h.some(fsm.Address{Entity: id, Sub: fsm.DeadLetterQueue}, fsm.Ready)})
 }
 
+func (h *history) settleUnlocked(*rapid.T) {
+	c := fsm.SettleUnlocked{Address: h.address(), Verb: fsm.Complete, States: fsm.StateSet(rapid.SampledFrom([]fsm.StateSet{
+		fsm.SetOf(fsm.Ready), fsm.SetOf(fsm.Deferred), fsm.SetOf(fsm.Scheduled), fsm.SetOf(fsm.Ready, fsm.Deferred, fsm.Scheduled),
+	}).Draw(h.t, "states"))}
+	if rapid.Bool().Draw(h.t, "release") {
+		c.Verb, c.States = fsm.Release, fsm.SetOf(fsm.Deferred)
+	}
+	c.Sequences = h.some(c.Address, rapid.SampledFrom([]fsm.MessageState{fsm.Ready, fsm.Locked, fsm.Deferred, fsm.Scheduled}).Draw(h.t, "state"))
+	h.do(c)
+}
+
 func (h *history) touch(*rapid.T) { h.do(fsm.Touch{Entity: h.address().Entity}) }
 
 func (h *history) receive(*rapid.T) {
@@ -465,7 +476,7 @@ func TestReplicasAgree(t *testing.T) {
 			"fetch": h.fetch, "fetch ready": h.fetchReady, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
 			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
-			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
+			"redrive": h.redrive, "settle unlocked": h.settleUnlocked, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
 			"": h.Check,
 		}
 		for id := fsm.EntityID(1); id <= 2; id++ {

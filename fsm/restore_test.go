@@ -153,6 +153,7 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 		fsm.CancelScheduled{Entity: 5},
 		fsm.PurgeMessages{Address: at, Max: 4001},
 		fsm.RedriveMessages{Entity: 5},
+		fsm.SettleUnlocked{Address: at},
 	} {
 		env := fsm.Env{Index: 99}
 		if res := r.q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, c)); res.Code != fsm.InvalidArgument {

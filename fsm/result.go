@@ -18,7 +18,7 @@ type Result struct {
 	Entity     EntityID       // catalog: of the created entity
 	Namespace  NamespaceID    // catalog: of the created namespace
 	Version    uint64         // catalog: of the entity's settings
-	Count      uint64         // PurgeMessages, RedriveMessages
+	Count      uint64         // PurgeMessages, RedriveMessages, SettleUnlocked
 	// Sequences has one number per message of a SendMessages with duplicates, or of a Transact: 0
 	// for a duplicate, see SendMessages.
 	Sequences []SequenceNumber

@@ -228,6 +228,10 @@ func (s *scenario) command(d *datadriven.TestData) fsm.Command {
 		return fsm.PurgeMessages{Address: at, Max: uint32(number(d, "max", 100)), Before: s.moment(d, "before")}
 	case "redrive":
 		return fsm.RedriveMessages{Entity: at.Entity, Sequences: numberList(lines)}
+	case "delete":
+		return fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready, fsm.Deferred, fsm.Scheduled), Sequences: numberList(lines)}
+	case "undefer":
+		return fsm.SettleUnlocked{Address: at, Verb: fsm.Release, States: fsm.SetOf(fsm.Deferred), Sequences: numberList(lines)}
 	case "touch":
 		return fsm.Touch{Entity: at.Entity}
 	case "close":

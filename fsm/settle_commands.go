@@ -170,3 +170,56 @@ func verifySettle(x *fields.Codec) {
 		last, before, rest = s, &last, rest-n
 	}
 }
+
+// SettleUnlocked settles messages by number that nobody has locked, for operators: Complete deletes ready, deferred and
+// scheduled messages, Release makes deferred messages ready. A number that is none of them, or not in one of the states, is
+// left out, so that the command can be repeated. Result: Count.
+type SettleUnlocked struct {
+	Address   Address
+	Sequences []SequenceNumber // 1 to 1000
+	Verb      Verb             // Complete or Release
+	States    StateSet         // of Ready, Deferred and Scheduled; with Release, Deferred only
+}
+
+// StateSet is a set of states: bit 1<<s for the state s.
+type StateSet uint16
+
+// SetOf returns a set of states.
+func SetOf(states ...MessageState) (s StateSet) {
+	for _, state := range states {
+		s |= 1 << state
+	}
+	return s
+}
+
+// Has reports whether the set has a state.
+func (s StateSet) Has(state MessageState) bool { return s&(1<<state) != 0 }
+
+// settleable returns the states of messages that SettleUnlocked settles with a verb.
+func settleable(v Verb) StateSet {
+	switch v { //nolint:exhaustive // the others need a lock
+	case Complete:
+		return SetOf(Ready, Deferred, Scheduled)
+	case Release:
+		return SetOf(Deferred)
+	}
+	return 0
+}
+
+func (SettleUnlocked) kind() Kind                           { return KindSettleUnlocked }
+func (c SettleUnlocked) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+
+// Check implements [Command].
+func (c SettleUnlocked) Check() Code {
+	return CodeIf(Within(len(c.Sequences), commandRedriveMax) && c.Address.Valid() && c.States != 0 && c.States&^settleable(c.Verb) == 0)
+}
+
+func (c *SettleUnlocked) fields(x *fields.Codec) {
+	c.Address.fields(x)
+	fields.Uint8(x, &c.Verb)
+	states := uint32(c.States)
+	fields.Uint32(x, &states)
+	x.Limit(states <= 1<<16-1)
+	c.States = StateSet(states)
+	fields.Uint64s(x, &c.Sequences)
+}

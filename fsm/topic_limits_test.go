@@ -325,6 +325,7 @@ func topicCommands() []fsm.Command {
 		fsm.CancelScheduled{Entity: 6, Sequences: []fsm.SequenceNumber{3}},
 		fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 6, Rule: &rule},
 		fsm.RedriveMessages{Entity: 5, Sequences: []fsm.SequenceNumber{1, 2}},
+		fsm.SettleUnlocked{Address: fsm.Address{Entity: 5}, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready), Sequences: []fsm.SequenceNumber{1, 2}},
 	}
 }
 

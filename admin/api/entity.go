@@ -39,11 +39,6 @@ type PurgeRequest struct {
 	Max      int        `json:"max,omitempty"`      // 1 to 4000, the default
 }
 
-// RedriveRequest is the body of POST /v1/redrive/{name}.
-type RedriveRequest struct {
-	Sequences []fsm.SequenceNumber `json:"sequences"` // of dead letters, 1 to 1000
-}
-
 // Affected is the answer of a purge or redrive: how many messages were deleted or moved.
 type Affected struct {
 	Count int `json:"count"`

@@ -24,9 +24,23 @@ const (
 
 // Broker is the interface of a Finder to the cluster: the methods of the same names of the gateway's Broker.
 type Broker interface {
+	Changer
+	SessionBroker
+
 	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 	Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
 	PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
+}
+
+// Changer is the interface of a Finder to what changes messages in the cluster.
+type Changer interface {
+	// Redrive moves ready dead letters back, and skips other numbers.
+	Redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error)
+	// SettleUnlocked settles messages that nobody has locked, and skips other numbers.
+	SettleUnlocked(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber, verb fsm.Verb, states fsm.StateSet) (int, error)
+	FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
+	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
+	Transact(tx fsm.Transaction, done func(fsm.Code))
 }
 
 // Finder finds messages.

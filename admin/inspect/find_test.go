@@ -21,6 +21,9 @@ import (
 
 // fakeBroker is a Broker with the messages of one entity in memory.
 type fakeBroker struct {
+	inspect.Changer       // nil: no test here changes messages
+	inspect.SessionBroker // nil
+
 	at       fsm.EntityRef
 	messages []fsm.Delivery // ascending
 	fails    error
@@ -137,6 +140,8 @@ func TestSelections(t *testing.T) {
 		"path and other":    {api.Selection{Path: "$.customer.id='7'"}, nil},
 		"path and index":    {api.Selection{Path: "$['tags'][1]=y"}, []int{1}},
 		"reason":            {api.Selection{Reason: "late"}, []int{3}},
+		"part of reason":    {api.Selection{Reason: "lat"}, nil},
+		"all must match":    {api.Selection{Reason: "late", Contains: "nothing"}, nil},
 		"before":            {api.Selection{Before: &soon}, []int{3}},
 		"both":              {api.Selection{Contains: "Berlin", States: []string{"scheduled"}}, []int{4}},
 		"dead letters":      {api.Selection{SubQueue: "deadLetter", Session: &red}, []int{1}},

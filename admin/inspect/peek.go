@@ -31,6 +31,12 @@ const (
 	sourceKey         = "x-opt-deadletter-source"
 )
 
+// Application properties of dead letters.
+const (
+	reasonProperty      = "DeadLetterReason"
+	descriptionProperty = "DeadLetterErrorDescription"
+)
+
 // The states of messages as clients see them.
 const (
 	stateActive    = api.StateActive
@@ -111,15 +117,20 @@ func describe(at *fsm.EntityRef, d *fsm.Delivery, bodyMax int) (api.Message, err
 	if m.State == stateScheduled {
 		m.Due = dueOf(notes)
 	}
+	dropBroker(&m.Message)
+	m.Reason, _ = m.Properties[reasonProperty].Go.(string)
+	m.Description, _ = m.Properties[descriptionProperty].Go.(string)
+	return m, nil
+}
+
+// dropBroker removes the annotations of the broker.
+func dropBroker(m *jsonmessage.Message) {
 	for _, key := range []string{numberKey, enqueuedTimeKey, enqueuedNumberKey, lockedUntilKey, stateKey, partitionKey, sourceKey} {
-		delete(notes, key)
+		delete(m.Annotations, key)
 	}
-	if len(notes) == 0 {
+	if len(m.Annotations) == 0 {
 		m.Annotations = nil
 	}
-	m.Reason, _ = m.Properties["DeadLetterReason"].Go.(string)
-	m.Description, _ = m.Properties["DeadLetterErrorDescription"].Go.(string)
-	return m, nil
 }
 
 // dueOf returns the time at which a message is enqueued that its sender scheduled.

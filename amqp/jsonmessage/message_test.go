@@ -114,6 +114,14 @@ func TestInvalidValues(t *testing.T) {
 			t.Errorf("%s was read as %v", text, v.Go)
 		}
 	}
+	deep := strings.Repeat(`{"list":[`, 65) + strings.Repeat(`]}`, 65)
+	var v jsonmessage.Value
+	if err := json.Unmarshal([]byte(deep), &v); err == nil {
+		t.Error("65 lists in each other were read")
+	}
+	if err := json.Unmarshal([]byte(`{"list":["`+strings.Repeat(`[{\"`, 200)+`"]}`), &v); err != nil {
+		t.Error("brackets in a text:", err)
+	}
 	two := `{"body":"a","bodyBase64":"AA=="}`
 	var m jsonmessage.Message
 	if err := json.Unmarshal([]byte(two), &m); err != nil {

@@ -40,6 +40,9 @@ const (
 	typeUUID      = "uuid"
 )
 
+// UUID returns a UUID in network order. It panics unless id has 16 bytes.
+func UUID(id []byte) Value { return Value{wire.UUID(id)} }
+
 // exactMax is the largest whole number that every reader of JSON keeps. Larger ones are written as text.
 const exactMax = 1 << 53
 
@@ -139,7 +142,7 @@ var errValue = errors.New("want a string, true, false, null, or an object with o
 // UnmarshalJSON implements json.Unmarshaler.
 func (v *Value) UnmarshalJSON(b []byte) error {
 	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
+	if len(b) == 0 || b[0] == '{' && nestedDeeper(b, nestingMax) {
 		return errValue
 	}
 	switch b[0] {
@@ -174,6 +177,30 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// nestingMax is how deep lists and maps may be nested. Each level is read again for the level in it.
+const nestingMax = 64
+
+// nestedDeeper reports whether valid JSON has more than so many lists or maps in each other; each is two brackets.
+func nestedDeeper(b []byte, most int) bool {
+	depth, inText := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{' || c == '[':
+			if depth++; depth > 2*most {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // parse reads a value of a named type.

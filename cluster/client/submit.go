@@ -98,6 +98,8 @@ func commandSize(command fsm.Command) int {
 		size += messageOverheadBytes * len(c.Sequences)
 	case fsm.RedriveMessages:
 		size += messageOverheadBytes * len(c.Sequences)
+	case fsm.SettleUnlocked:
+		size += messageOverheadBytes * len(c.Sequences)
 	}
 	return size
 }

@@ -130,6 +130,28 @@ func (r *Manager) redriveShard(ctx context.Context, at fsm.EntityRef, sequences 
 	}
 }
 
+// Redrive is RedriveEntity for an entity that was looked up.
+func (r *Manager) Redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
+	return r.redrive(ctx, fsm.EntityRef{Entity: at.Entity}, sequences)
+}
+
+// SettleUnlocked settles messages of a sub-queue by number that nobody has locked, and returns how many: with Complete it
+// deletes those in the given states, with Release it makes deferred ones ready. Numbers of other messages are skipped, so it
+// may be called again. At most 1000 numbers are possible. Errors wrap EntityNotFound, InvalidArgument, NotAllowed (a
+// topic), ServerBusy or Timeout.
+func (r *Manager) SettleUnlocked(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber, verb fsm.Verb, states fsm.StateSet) (int, error) {
+	count := 0
+	for _, part := range shards.Parts(at, sequences, shards.NumberOf) {
+		command := fsm.SettleUnlocked{Address: fsm.EntityRef{Entity: part.At.Entity, Sub: at.Sub}.Address(), Sequences: part.Items, Verb: verb, States: states}
+		result, err := r.Command(ctx, part.At.Partition, command)
+		count += int(result.Count)
+		if err != nil {
+			return count, fmt.Errorf("settle messages of %q: %w", at.Name, err)
+		}
+	}
+	return count, nil
+}
+
 // messageHolder finds a queue or subscription by name.
 func (r NamespaceView) messageHolder(ctx context.Context, name string) (fsm.Entity, error) {
 	entity, err := r.lookup(ctx, EntityQuery{Namespace: r.id, Name: name})

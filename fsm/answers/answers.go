@@ -350,7 +350,7 @@ func NewRecord(kind fsm.Kind, serial uint64, at fsm.Address, res fsm.Result) (x 
 		x.number = res.Version
 	case fsm.KindFenceIdle:
 		x.number = res.Serial
-	case fsm.KindPurgeMessages, fsm.KindRedriveMessages, fsm.KindAddPartitions:
+	case fsm.KindPurgeMessages, fsm.KindRedriveMessages, fsm.KindSettleUnlocked, fsm.KindAddPartitions:
 		x.number = res.Count
 		if res.Sequence != 0 {
 			x.Details = &Details{numbers: []fsm.SequenceNumber{res.Sequence}}
@@ -405,7 +405,7 @@ func (x *Record) Result() fsm.Result {
 		res.Version = x.number
 	case fsm.KindFenceIdle:
 		res.Serial = x.number
-	case fsm.KindPurgeMessages, fsm.KindRedriveMessages, fsm.KindAddPartitions:
+	case fsm.KindPurgeMessages, fsm.KindRedriveMessages, fsm.KindSettleUnlocked, fsm.KindAddPartitions:
 		res.Count = x.number
 		if x.Details != nil && len(x.Details.numbers) == 1 {
 			res.Sequence = x.Details.numbers[0]

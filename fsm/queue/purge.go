@@ -92,6 +92,39 @@ func (q *receiving) PurgeableInSession(id fsm.EntityID, session string, before f
 	return lock, reach, fsm.OK
 }
 
+// settleUnlocked settles messages that nobody has locked. A message that has expired is left to the next pulse.
+func (q *receiving) settleUnlocked(c fsm.SettleUnlocked) fsm.Result {
+	if code := c.Check(); code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	sub, code := q.usableSubQueue(c.Address)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	var res fsm.Result
+	for _, n := range c.Sequences {
+		at, found := sub.ix.Seek(n)
+		if !found {
+			continue
+		}
+		rec := sub.ix.Get(at)
+		switch {
+		case !c.States.Has(rec.State()), rec.State() != fsm.Scheduled && sub.ix.Expired(&rec, q.times.Wall):
+			continue
+		case c.Verb == fsm.Complete:
+			q.deleteMessage(sub, at, &rec)
+		default:
+			rec.Return()
+			sub.ix.Set(at, rec)
+			q.notifyReady(sub)
+		}
+		res.Count++
+	}
+	sub.ix.RemoveStaleTimers()
+	sub.entity.lastActivity = q.times.Serving
+	return res
+}
+
 // redrive moves dead letters back to the main queue. It stops at the first one whose patches the entry may not rewrite.
 func (q *receiving) redrive(c fsm.RedriveMessages) fsm.Result {
 	if code := c.Check(); code != fsm.OK {

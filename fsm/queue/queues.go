@@ -251,6 +251,8 @@ func (q *Machine) applyRareCommand(cmd fsm.Command) fsm.Result {
 		return q.purge(c)
 	case fsm.RedriveMessages:
 		return q.redrive(c)
+	case fsm.SettleUnlocked:
+		return q.settleUnlocked(c)
 	case fsm.Touch:
 		return q.recordActivity(c)
 	case fsm.PutRule:

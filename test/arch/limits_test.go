@@ -129,7 +129,7 @@ func connectionLimits() []limit {
 		{"duration of an HTTP request", "admin.requestTimeMax", "ns", "504 `Timeout`"},
 		{"entities of one page", "admin.pageEntitiesMax", "", "400 `InvalidArgument`"},
 		{"messages of one purge request", "admin.purgeMessagesMax", "messages", "400 `InvalidArgument`"},
-		{"dead letters of one redrive request", "admin.redriveMessagesMax", "messages", "400 `InvalidArgument`"},
+		{"messages of one request that changes them by number or by conditions", "admin.ChangeMessagesMax", "messages", "400 `InvalidArgument`"},
 		{"messages that one request looks at", "admin.lookMessagesMax", "messages", "the answer says where to go on"},
 		{"bytes of the messages that one request looks at", "admin.lookBytesMax", "bytes", "the answer says where to go on"},
 		{"duration of one look at messages", "admin.lookTimeMax", "ns", "the answer says where to go on"},

@@ -144,7 +144,7 @@ id:={"type":"guid","value":"..."}. A number never equals a text.`
 
 func ruleNoun() command.Noun {
 	path := func(args []string) string { return RulePath(args[0], args[1]) }
-	return command.Noun{Name: "rule", Short: "Add, list, show, replace and remove rules of subscriptions", Long: `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
+	return command.Noun{Name: "rule", Short: "Add, list, show, replace, remove and test rules of subscriptions", Long: `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
 least one of its rules matches: one copy if a rule without an action matches, and one more for each matching rule
 with an action. A new subscription has the rule $Default, which matches all messages: remove it when you add others.`, Verbs: []command.Verb{
 		putRuleVerb(command.Verb{
@@ -170,6 +170,7 @@ with an action. A new subscription has the rule $Default, which matches all mess
 			Short:   "Remove a rule; messages that it has matched stay",
 			Example: "  peeklock rule remove orders/Subscriptions/audit '$Default'", Complete: completeRule,
 		}, path, func(args []string) string { return args[1] }, func(args []string) string { return "rule " + args[1] + " removed from " + args[0] }),
+		ruleTestVerb(),
 	}}
 }
 

@@ -12,6 +12,8 @@ func TestPrintedFormats(t *testing.T) {
 		{Name: "message", Of: ShownMessage{}},
 		{Name: "message purge", Of: purged{}},
 		{Name: "message redrive", Of: redriven{}},
+		{Name: "session state", Of: sessionState{}},
+		{Name: "message delete", Of: changed{}},
 		{Name: "message schedule", Of: Scheduled{}},
 		{Name: "message cancel", Of: cancelled{}},
 		{Name: "message send", Of: sent{}},

@@ -15,9 +15,9 @@ func Nouns() []command.Noun { return []command.Noun{messageNoun(), sessionNoun()
 
 func messageNoun() command.Noun {
 	return command.Noun{
-		Name: "message", Short: "Send, receive, peek at, cancel, purge and redrive messages", Long: `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
+		Name: "message", Short: "Send, receive, find, cancel, delete and redrive messages", Long: `Send, receive, find, cancel, delete and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
 subscription written ` + entities.SubscriptionArg + `.`,
-		Verbs: []command.Verb{sendVerb(), receiveVerb(), peekVerb(), cancelVerb(), purgeVerb(), redriveVerb()},
+		Verbs: []command.Verb{sendVerb(), receiveVerb(), peekVerb(), cancelVerb(), deleteVerb(), purgeVerb(), redriveVerb(), undeferVerb()},
 	}
 }
 
@@ -121,19 +121,86 @@ AMQP type.
 }
 
 func cancelVerb() command.Verb {
+	var o changeOptions
 	return command.Verb{
-		Use: "cancel QUEUE|TOPIC SEQUENCE...", Short: "Cancel scheduled messages",
+		Use: "cancel QUEUE|TOPIC [SEQUENCE...]", Short: "Cancel scheduled messages",
 		Long: `Cancel scheduled messages by the sequence numbers that "message send" with --at or --in has printed ("message peek" shows them
-too). The command cancels all of them, or none if one of them is no longer scheduled.`,
-		Example: "  peeklock message send orders hello --in 1h\n  peeklock message cancel orders 7",
+too). The command cancels all of them, or none if one of them is no longer scheduled. Without numbers it cancels the scheduled
+messages of a queue that meet the conditions.
+
+` + whereHelp,
+		Example: `  peeklock message send orders hello --in 1h
+  peeklock message cancel orders 7
+  peeklock message cancel orders --where "customer = 7" --dry-run
+  peeklock message cancel orders --contains Berlin --yes`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 1+cancelCountMax {
-				return cli.Usagef("wrong number of arguments: %s, with 1 to %d numbers", cmd.UseLine(), cancelCountMax)
+			if len(args) == 0 || len(args) > 1+cancelCountMax || len(args) == 1 && !o.selects() {
+				return cli.Usagef("wrong number of arguments: %s, with 1 to %d numbers, or with a condition", cmd.UseLine(), cancelCountMax)
 			}
 			return nil
 		},
 		Complete: command.CompleteNames("queues", "topics"),
-		Run:      cancel,
+		Flags: func(cmd *cobra.Command) {
+			o.flags(cmd.Flags(), "cancel")
+			cmd.Flags().BoolVar(&o.yes, "yes", false, "confirm a cancellation by conditions, which cannot be undone")
+		},
+		Run: func(i command.Invocation) error {
+			if o.selects() {
+				return cancelSelected(i, &o)
+			}
+			return cancel(i)
+		},
+	}
+}
+
+func deleteVerb() command.Verb {
+	var o changeOptions
+	return command.Verb{
+		Use: "delete NAME [SEQUENCE...]", Short: "Delete messages by number or by conditions",
+		Long: `Delete messages by their sequence numbers, or those that meet all conditions, also deferred and scheduled ones. Messages that a
+receiver has locked stay. Interrupted by a failure, the command says where to go on; to repeat it does no harm.
+
+` + whereHelp,
+		Example: `  peeklock message delete orders 7 9 --yes
+  peeklock message delete orders --state deferred --older-than P7D --yes
+  peeklock message delete orders --where "customer = 7" --dry-run
+  peeklock message delete orders --dead-letters --reason TTLExpiredException --max 1000 --yes`,
+		Args: numbersOrConditions(&o), Complete: command.CompleteNames("queues", "subscriptions"),
+		Flags: func(cmd *cobra.Command) {
+			o.subQueue.flags(cmd.Flags(), "delete from")
+			o.flags(cmd.Flags(), "delete")
+			cmd.Flags().BoolVar(&o.yes, "yes", false, "confirm the deletion, which cannot be undone")
+		},
+		Run: func(i command.Invocation) error { return deleteMessages(i, &o) },
+	}
+}
+
+func undeferVerb() command.Verb {
+	var o changeOptions
+	return command.Verb{
+		Use: "undefer NAME [SEQUENCE...]", Short: "Make deferred messages ready again",
+		Long: `Make deferred messages ready for receivers again: by their sequence numbers, or those that meet all conditions. They return to
+their place in the order of the queue.
+
+` + whereHelp,
+		Example: `  peeklock message undefer orders 7
+  peeklock message undefer orders --older-than 1h`,
+		Args: numbersOrConditions(&o), Complete: command.CompleteNames("queues", "subscriptions"),
+		Flags: func(cmd *cobra.Command) {
+			o.subQueue.flags(cmd.Flags(), "look at")
+			o.flags(cmd.Flags(), "return")
+		},
+		Run: func(i command.Invocation) error { return undefer(i, &o) },
+	}
+}
+
+// numbersOrConditions checks that a command has sequence numbers or conditions: without either it would concern all messages.
+func numbersOrConditions(o *changeOptions) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 || len(args) > 1+cancelCountMax || len(args) == 1 && !o.selects() {
+			return cli.Usagef("wrong number of arguments: %s, with 1 to %d numbers, or with a condition such as --state or --where", cmd.UseLine(), cancelCountMax)
+		}
+		return nil
 	}
 }
 
@@ -166,39 +233,74 @@ func redriveVerb() command.Verb {
 		Use: "redrive NAME", Short: "Move dead letters back to their queue or subscription",
 		Long: `Move dead letters back to the queue or subscription that they came from. They keep their sequence numbers; their failed
 deliveries are reset, and their time to live begins again. Dead letters that a receiver has locked or deferred stay.
-Without filters all dead letters move; with several filters, those that match all of them.
+Without conditions all dead letters move.
+
+With --to they are sent to another queue or topic, and with --set, --remove, --body-file and --new-id they are sent changed:
+each as a new message, in one transaction with the deletion of its dead letter, so that none is lost or doubled. To change the
+dead letters of a subscription, give --to.
 
 ` + whereHelp,
 		Example: `  peeklock message redrive orders --dry-run
   peeklock message redrive orders --reason MaxDeliveryCountExceeded
   peeklock message redrive orders/Subscriptions/audit --max 10
   peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
-  peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
+  peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"
+  peeklock message redrive orders --sequence 7,9 --to repaired --set attempt:=2 --new-id`,
 		Args: cli.ArgCount(1, 1), Complete: command.CompleteNames("queues", "subscriptions"),
 		Flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
-			f.StringVar(&o.reason, "reason", "", "only messages that were dead-lettered with this reason")
-			f.StringVar(&o.contains, "contains", "", "only messages whose body contains this text")
-			f.Var(command.DurationFlag(&o.olderThan), "older-than", "only messages that were enqueued longer ago than this, such as 90m or P7D")
-			f.Var(whereFlag{&o.where}, "where", "only messages for which this expression is true")
-			f.IntVar(&o.max, "max", 0, "move at most this many; 0: all that match")
-			f.BoolVar(&o.dryRun, "dry-run", false, "only show which messages would move")
+			o.flags(f, "move")
+			f.Lookup("state").Hidden = true // dead letters that are deferred or locked do not move
+			f.StringVar(&o.to, "to", "", "send them to this queue or topic")
+			f.StringArrayVar(&o.properties, "set", nil, "set an application property: key=value, or key:=json for a number or another type; repeatable")
+			f.StringArrayVar(&o.remove, "remove", nil, "remove an application property; repeatable")
+			f.StringVar(&o.bodyFile, "body-file", "", "replace the body by the content of this file, at most 64 KiB")
+			f.BoolVar(&o.newID, "new-id", false, "give them new message ids, otherwise they keep theirs")
 		},
 		Run: func(i command.Invocation) error { return redrive(i, &o) },
 	}
 }
 
 func sessionNoun() command.Noun {
-	count := 100
-	return command.Noun{Name: "session", Short: "List the sessions of queues and subscriptions", Long: `List the sessions of queues and subscriptions that were created with --requires-session. "peeklock message" sends to a
-session, receives from it and peeks at it.`, Verbs: []command.Verb{{
-		Use: "list NAME", Short: "List sessions that have messages or state",
-		Example: `  peeklock session list orders
+	count, file := 100, ""
+	complete := command.CompleteNames("queues", "subscriptions")
+	return command.Noun{Name: "session", Short: "Look at the sessions of queues and subscriptions, and change them", Long: `Look at the sessions of queues and subscriptions that were created with --requires-session, and change their state and locks, also
+while a receiver holds them. "peeklock message" sends to a session, receives from it and peeks at it.`, Verbs: []command.Verb{
+		{
+			Use: "list NAME", Short: "List sessions that have messages or state",
+			Example: `  peeklock session list orders
   peeklock session list orders/Subscriptions/audit --count 0 -o json`,
-		Args: cli.ArgCount(1, 1), Complete: command.CompleteNames("queues", "subscriptions"),
-		Flags: func(cmd *cobra.Command) {
-			cmd.Flags().IntVar(&count, "count", count, "stop after this many sessions; 0: all")
+			Args: cli.ArgCount(1, 1), Complete: complete,
+			Flags: func(cmd *cobra.Command) {
+				cmd.Flags().IntVar(&count, "count", count, "stop after this many sessions; 0: all")
+			},
+			Run: func(i command.Invocation) error { return listSessions(i, count) },
 		},
-		Run: func(i command.Invocation) error { return listSessions(i, count) },
-	}}}
+		{
+			Use: "state NAME SESSION", Short: "Show the state of a session", Example: "  peeklock session state orders customer-7",
+			Args: cli.ArgCount(2, 2), Complete: complete, Run: showSessionState,
+		},
+		{
+			Use: "set-state NAME SESSION [STATE]", Short: "Set the state of a session",
+			Long: `Set the state of a session. A receiver that holds the session keeps it, and may overwrite the state.`,
+			Example: `  peeklock session set-state orders customer-7 '{"step":3}'
+  peeklock session set-state orders customer-7 --file state.bin`,
+			Args: cli.ArgCount(2, 3), Complete: complete,
+			Flags: func(cmd *cobra.Command) {
+				cmd.Flags().StringVar(&file, "file", "", "file with the state, at most 90 KiB")
+			},
+			Run: func(i command.Invocation) error { return setSessionState(i, file) },
+		},
+		{
+			Use: "clear-state NAME SESSION", Short: "Remove the state of a session", Example: "  peeklock session clear-state orders customer-7",
+			Args: cli.ArgCount(2, 2), Complete: complete, Run: clearSessionState,
+		},
+		{
+			Use: "release NAME SESSION", Short: "End the lock of the receiver that holds a session",
+			Long: `End the lock of the receiver that holds a session. Messages that it has locked return to their place without a failed delivery, and
+the receiver learns that it has lost the session.`,
+			Example: "  peeklock session release orders customer-7",
+			Args:    cli.ArgCount(2, 2), Complete: complete, Run: endSessionLock,
+		},
+	}}
 }

@@ -1,36 +1,27 @@
 package messages
 
 import (
-	"context"
-	"fmt"
-	"net/http"
-	"strings"
+	"os"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
 	"github.com/peeklock/peeklock/admin/api"
-	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
-	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// redriveStep is the number of messages that one request moves back; the API allows 1000.
-const redriveStep = 500
+// redriveBodyMax is the size of a body that replaces others: it has to fit into a request.
+const redriveBodyMax = 64 << 10
 
 // redriveOptions are the flags of message redrive.
 type redriveOptions struct {
-	reason    string
-	contains  string
-	olderThan *entity.Duration
-	where     *filter.Expr
-	max       int
-	dryRun    bool
+	changeOptions
+
+	to         string
+	properties []string
+	remove     []string
+	bodyFile   string
+	newID      bool
 }
 
 // redriven is the answer of message redrive. Without DryRun, Matched minus Redriven is the number of messages that
@@ -42,154 +33,128 @@ type redriven struct {
 	DryRun   bool   `json:"dryRun"`
 }
 
-// matches reports whether a dead letter matches the filters.
-func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
-	if s.State != stateActive {
-		return false // a receiver has deferred it in the dead-letter queue
-	}
-	if reason, _ := s.Properties[PropertyReason].(string); o.reason != "" && reason != o.reason {
-		return false
-	}
-	if o.contains != "" && !strings.Contains(s.Body, o.contains) {
-		return false
-	}
-	if o.olderThan == nil {
-		return true
-	}
-	return s.Enqueued != nil && now.Sub(*s.Enqueued) > time.Duration(*o.olderThan)
-}
-
 func redrive(i command.Invocation, o *redriveOptions) error {
-	ctx, out, queue := i.Ctx, i.Out, i.Args[0]
-	if o.max < 0 {
-		return cli.Usagef("--max is 0 or more")
+	queue := i.Args[0]
+	if o.transfer {
+		return cli.Usagef("the messages of the transfer dead-letter queue cannot be moved back: receive them and send them again")
 	}
-	letters := subQueue{deadLetters: true}
-	total, err := purgeable(ctx, i.Client, queue, letters)
+	o.deadLetters, o.states = true, []string{api.StateActive}
+	change, err := o.request(time.Now())
 	if err != nil {
 		return err
 	}
-	d, err := gateway.Connect(ctx, i.Client)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	node, err := d.OpenManagement(ctx, letters.address(queue), nil)
-	if err != nil {
-		return fmt.Errorf("peek at the dead letters of %s: %w", queue, gateway.PlainError(err))
-	}
-	run := redriveRun{client: i.Client, out: out, options: o, queue: queue, now: time.Now(), meter: output.NewMeter(i.Client.Process, "redriving "+queue, total)}
-	err = run.scan(ctx, node)
-	run.meter.End(err != nil)
-	if err != nil {
-		return fmt.Errorf("after %d messages: %w", run.redriven, err)
-	}
-	if !out.IsTable() && !o.dryRun {
-		return out.Data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
-	}
-	if o.dryRun {
-		return out.Note("%d of %s would be moved back", run.matched, letters.address(queue))
-	}
-	return out.Note("%d of %d redriven to %s", run.redriven, run.matched, queue)
-}
-
-// redriveRun is one redrive in progress.
-type redriveRun struct {
-	client  *client.Client
-	out     *output.Output
-	options *redriveOptions
-	queue   string
-	now     time.Time
-	meter   *output.Meter
-
-	pending  []fsm.SequenceNumber
-	matched  int
-	redriven int
-}
-
-// scan peeks at the dead letters once, in order. A message that fails again during the scan returns with its old
-// number, which scan has already passed.
-func (r *redriveRun) scan(ctx context.Context, node *gateway.Management) error {
-	if r.options.dryRun {
-		if err := r.out.Note("%s", lineHeader); err != nil {
+	request := api.RedriveRequest{MessageChange: change, To: o.to, Remove: o.remove, NewID: o.newID}
+	for _, pair := range o.properties {
+		key, value, err := command.AMQPPair("--set", pair)
+		if err != nil {
 			return err
 		}
+		if request.Properties == nil {
+			request.Properties = make(map[string]jsonmessage.Value)
+		}
+		request.Properties[key] = value
 	}
-	for from := int64(1); ; {
-		page, err := peekFrom(ctx, node, from, peekPage)
+	if o.bodyFile != "" {
+		body, err := os.ReadFile(o.bodyFile)
 		if err != nil {
-			return fmt.Errorf("peek at the dead letters of %s: %w", r.queue, err)
+			return cli.Usage(err)
 		}
-		for _, m := range page {
-			shown := NewShownMessage(m)
-			shown.State = stateName(m.Annotations[noteState])
-			if shown.Sequence < from {
-				return fmt.Errorf("peek at the dead letters of %s: the member returned messages that it had returned before", r.queue)
-			}
-			from = shown.Sequence + 1
-			if err := r.consider(ctx, m, shown); err != nil {
-				return err
-			}
-			if r.options.max > 0 && r.matched >= r.options.max {
-				return r.flush(ctx)
-			}
+		if len(body) > redriveBodyMax {
+			return cli.Usagef("--body-file: a body has at most %d bytes here, not %d: receive the messages and send them again", redriveBodyMax, len(body))
 		}
-		r.meter.Add(len(page))
-		if len(page) == 0 {
-			return r.flush(ctx)
-		}
+		text := string(body)
+		request.Body = &text
 	}
-}
-
-func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *ShownMessage) error {
-	if !r.options.matches(shown, r.now) {
-		return nil
+	if o.dryRun {
+		matched, err := o.show(i, &change)
+		if err != nil {
+			return err
+		}
+		return i.Out.Note("%d of %s would be moved back", matched, o.address(queue))
 	}
-	if wanted, err := matchesWhere(r.options.where, m, shown, r.queue); err != nil || !wanted {
+	run := changeRun{Invocation: i, path: "/v1/redrive/", max: o.max, verb: "redriving"}
+	err = run.all(&request.MessageChange, &request)
+	if err != nil {
 		return err
 	}
-	r.matched++
-	if r.options.dryRun {
-		return r.out.Item(shown, shown.tableLine())
+	if !i.Out.IsTable() {
+		return i.Out.Data(redriven{Queue: queue, Matched: run.matched, Redriven: run.count})
 	}
-	r.pending = append(r.pending, fsm.SequenceNumber(shown.Sequence))
-	if len(r.pending) < redriveStep {
-		return nil
+	to := queue
+	if o.to != "" {
+		to = o.to
 	}
-	return r.flush(ctx)
+	return i.Out.Note("%d of %d redriven to %s", run.count, run.matched, to)
 }
 
-// flush moves the collected messages back.
-func (r *redriveRun) flush(ctx context.Context) error {
-	if len(r.pending) == 0 {
-		return nil
-	}
-	var step api.Affected
-	err := r.client.Call(ctx, http.MethodPost, client.NamePath("/v1/redrive/", r.queue), api.RedriveRequest{Sequences: r.pending}, &step)
-	r.redriven += step.Count
-	r.pending = r.pending[:0]
-	return err
+// deleteMessages is message delete.
+func deleteMessages(i command.Invocation, o *changeOptions) error {
+	return o.run(i, changeVerb{"/v1/delete/", "deleting", "deleted", true, []string{api.StateActive, api.StateDeferred, api.StateScheduled}})
 }
 
-// peekFrom reads up to count messages from a sequence number on. It returns fewer when the answer is full, and none at
-// the end.
-func peekFrom(ctx context.Context, n *gateway.Management, from int64, count int) ([]*amqp.Message, error) {
-	content, err := n.Request(ctx, "com.microsoft:peek-message", n.WithSession(map[string]any{
-		"from-sequence-number": from, "message-count": int32(count),
-	}))
+// undefer is message undefer.
+func undefer(i command.Invocation, o *changeOptions) error {
+	return o.run(i, changeVerb{"/v1/undefer/", "returning deferred messages of", "ready again", false, []string{api.StateDeferred}})
+}
+
+// cancelSelected is message cancel with conditions.
+func cancelSelected(i command.Invocation, o *changeOptions) error {
+	return o.run(i, changeVerb{"/v1/cancel/", "cancelling in", "cancelled", true, []string{api.StateScheduled}})
+}
+
+// changeVerb is a change of messages by number and by conditions.
+type changeVerb struct {
+	path, doing, done string
+	deletes           bool
+	states            []string // that it changes
+}
+
+// changed is the answer of a change. Matched minus Changed is the number of messages that were locked, gone or in another
+// state when the command reached them.
+type changed struct {
+	Queue   string `json:"queue"` // or subscription
+	Matched int    `json:"matched"`
+	Changed int    `json:"changed"`
+	DryRun  bool   `json:"dryRun"`
+}
+
+func (o *changeOptions) run(i command.Invocation, v changeVerb) error {
+	name := i.Args[0]
+	numbers, err := parseNumbers(i.Args[1:])
 	if err != nil {
-		return nil, err
+		return err
 	}
-	list, _ := content["messages"].([]any)
-	page := make([]*amqp.Message, 0, len(list))
-	for _, entry := range list {
-		fields, _ := entry.(map[string]any)
-		encoded, _ := fields["message"].([]byte)
-		m := new(amqp.Message)
-		if err := m.UnmarshalBinary(encoded); err != nil {
-			return nil, fmt.Errorf("decode a message: %w", err)
+	o.sequences = append(o.sequences, numbers...)
+	if v.deletes && !o.yes && !o.dryRun {
+		return cli.Usagef("the command deletes messages for good: add --yes to do so, or --dry-run to see which")
+	}
+	if len(o.states) == 0 {
+		o.states = v.states
+		if len(o.sequences) > 0 && o.onlyNumbers() {
+			o.states = nil // the numbers say it all
 		}
-		page = append(page, m)
 	}
-	return page, nil
+	request, err := o.request(time.Now())
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		request.States = o.states
+		if len(request.States) == 0 {
+			request.States = v.states
+		}
+		matched, err := o.show(i, &request)
+		if err != nil {
+			return err
+		}
+		return i.Out.Note("%d of %s would be %s", matched, o.address(name), v.done)
+	}
+	run := changeRun{Invocation: i, path: v.path, max: o.max, verb: v.doing}
+	if err := run.all(&request, &request); err != nil {
+		return err
+	}
+	if !i.Out.IsTable() {
+		return i.Out.Data(changed{Queue: name, Matched: run.matched, Changed: run.count})
+	}
+	return i.Out.Note("%d of %d %s in %s", run.count, run.matched, v.done, o.address(name))
 }

@@ -2,9 +2,13 @@ package messages
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/url"
+	"os"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -107,3 +111,82 @@ func (s sessionFlag) String() string {
 
 // Type implements pflag.Value.
 func (s sessionFlag) Type() string { return "name" }
+
+// sessionState is the answer of session state.
+type sessionState struct {
+	Session string `json:"session"`
+	Set     bool   `json:"set"`
+	State   string `json:"state,omitempty"`       // if it is text
+	Base64  []byte `json:"stateBase64,omitempty"` // if it is not text
+}
+
+func sessionPath(i command.Invocation, route string) string {
+	return client.NamePath(route, i.Args[0]) + "?session=" + url.QueryEscape(i.Args[1])
+}
+
+// showSessionState prints the state of a session.
+func showSessionState(i command.Invocation) error {
+	var answer api.SessionState
+	if err := i.Client.Call(i.Ctx, http.MethodGet, sessionPath(i, "/v1/session-state/"), nil, &answer); err != nil {
+		return err
+	}
+	shown := sessionState{Session: answer.ID, Set: answer.Set}
+	if utf8.Valid(answer.State) {
+		shown.State = string(answer.State)
+	} else {
+		shown.Base64 = answer.State
+	}
+	switch {
+	case !i.Out.IsTable():
+		return i.Out.Data(shown)
+	case !answer.Set:
+		return i.Out.Note("the session has no state")
+	case shown.Base64 != nil:
+		return i.Out.Note("(binary, base64) %s", base64.StdEncoding.EncodeToString(answer.State))
+	}
+	return i.Out.Note("%s", shown.State)
+}
+
+// setSessionState sets the state of a session to the third argument, or to the content of a file.
+func setSessionState(i command.Invocation, file string) error {
+	var request api.SessionStateRequest
+	switch {
+	case (len(i.Args) == 3) == (file != ""):
+		return cli.Usagef("give the state, or --file")
+	case file != "":
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		request.State = content
+	default:
+		request.State = []byte(i.Args[2])
+	}
+	if err := i.Client.Call(i.Ctx, http.MethodPut, sessionPath(i, "/v1/session-state/"), request, nil); err != nil {
+		return err
+	}
+	return i.Out.Note("state of session %s set", strconv.Quote(i.Args[1]))
+}
+
+// clearSessionState removes the state of a session.
+func clearSessionState(i command.Invocation) error {
+	if err := i.Client.Call(i.Ctx, http.MethodDelete, sessionPath(i, "/v1/session-state/"), nil, nil); err != nil {
+		return err
+	}
+	return i.Out.Note("state of session %s cleared", strconv.Quote(i.Args[1]))
+}
+
+// endSessionLock ends the lock of the receiver that holds a session.
+func endSessionLock(i command.Invocation) error {
+	var answer api.SessionReleased
+	if err := i.Client.Call(i.Ctx, http.MethodPost, sessionPath(i, "/v1/release/"), nil, &answer); err != nil {
+		return err
+	}
+	if !i.Out.IsTable() {
+		return i.Out.Data(answer)
+	}
+	if !answer.Released {
+		return i.Out.Note("no receiver held the session %s", strconv.Quote(i.Args[1]))
+	}
+	return i.Out.Note("session %s released", strconv.Quote(i.Args[1]))
+}

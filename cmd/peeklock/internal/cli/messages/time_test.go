@@ -2,12 +2,17 @@ package messages
 
 import (
 	"math"
+	"strings"
+
 	"testing"
 	"time"
 
 	"github.com/Azure/go-amqp"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 func lengthOf(d time.Duration) *entity.Duration { return (*entity.Duration)(&d) }
@@ -88,40 +93,41 @@ func TestPurgeFlagsBecomeATime(t *testing.T) {
 	}
 }
 
-func TestRedriveFiltersSelectDeadLetters(t *testing.T) {
+// TestConditionsReachTheMember: the flags become the conditions that the member evaluates.
+func TestConditionsReachTheMember(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	hourAgo := now.Add(-time.Hour)
-	letter := ShownMessage{
-		State: stateActive, Enqueued: &hourAgo, Body: `{"customer":7}`,
-		Properties: map[string]any{PropertyReason: "MaxDeliveryCountExceeded"},
+	red, hourAgo := "red", now.Add(-time.Hour)
+	s := selection{
+		subQueue: subQueue{deadLetters: true}, states: []string{"active", "deferred"}, session: &red, sequences: []int64{7, 9},
+		contains: "x", path: "$.a=1", reason: "late", olderThan: lengthOf(time.Hour),
 	}
-	for name, c := range map[string]struct {
-		o    redriveOptions
-		want bool
-	}{
-		"none":           {redriveOptions{}, true},
-		"reason":         {redriveOptions{reason: "MaxDeliveryCountExceeded"}, true},
-		"part of reason": {redriveOptions{reason: "MaxDelivery"}, false},
-		"contains":       {redriveOptions{contains: `"customer":7`}, true},
-		"contains not":   {redriveOptions{contains: `"customer":8`}, false},
-		"older":          {redriveOptions{olderThan: lengthOf(59 * time.Minute)}, true},
-		"not older":      {redriveOptions{olderThan: lengthOf(time.Hour)}, false},
-		"all must match": {redriveOptions{reason: "MaxDeliveryCountExceeded", contains: "nothing"}, false},
+	if err := (whereFlag{&s.where}).Set("customer = 7"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.request(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := api.Selection{
+		SubQueue: "deadLetter", States: []string{"active", "deferred"}, Session: &red, Sequences: []fsm.SequenceNumber{7, 9},
+		Where: "customer = 7", Contains: "x", Path: "$.a=1", Reason: "late", Before: &hourAgo,
+	}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Error(diff)
+	}
+	const wantQuery = "before=2026-11-20T11%3A00%3A00Z&contains=x&path=%24.a%3D1&reason=late&sequence=7%2C9&session=red&state=active%2Cdeferred&subQueue=deadLetter&where=customer+%3D+7"
+	if got := query(&r).Encode(); got != wantQuery {
+		t.Errorf("got  %s\nwant %s", got, wantQuery)
+	}
+	for want, s := range map[string]selection{
+		"a state is active":      {states: []string{"lost"}},
+		"not both":               {before: "2026-11-20T12:00:00Z", olderThan: lengthOf(0)},
+		"write it like":          {before: "yesterday"},
+		"sequence numbers are 0": {sequences: []int64{-1}},
 	} {
-		if got := c.o.matches(&letter, now); got != c.want {
-			t.Errorf("%s: %t", name, got)
+		if _, err := s.request(now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
-	}
-	deferred := letter
-	deferred.State = "deferred"
-	if (&redriveOptions{}).matches(&deferred, now) {
-		t.Error("a deferred dead letter goes back")
-	}
-	if (&redriveOptions{reason: "x"}).matches(&ShownMessage{State: stateActive}, now) {
-		t.Error("a dead letter without a reason matches one")
-	}
-	if (&redriveOptions{olderThan: lengthOf(0)}).matches(&ShownMessage{State: stateActive}, now) {
-		t.Error("a dead letter without a time is older than something")
 	}
 }
