@@ -41,7 +41,7 @@ func withStopped(t *testing.T, m *member, do func(log *Log, dir string) error) e
 	return do(log, filepath.Join(m.dir, "groups", "1"))
 }
 
-// TestPoisonEntryIsSkipped: an entry on which the machine panics stops every replica. With the mark of an operator two of three go
+// TestPoisonEntryIsSkipped: an entry on which the machine panics stops one replica after the other. With the mark of an operator two of three go
 // on, its command gets the same refusal again when it is repeated, and the third one stops again and says at which entry.
 func TestPoisonEntryIsSkipped(t *testing.T) {
 	t.Parallel()
@@ -55,18 +55,19 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 	poisoned.Low = 1
 	g.Submit(fsm.AppendCommand(nil, poisoned, send(1, poison)), func(Answer) {})
 	halted := func(m *member) error { return m.group(1).Status().Halted }
-	stopped := func(of ...*member) {
+	stopped := func(want int, of ...*member) {
 		t.Helper()
 		kit.Eventually(t, "the replicas stop", func() bool {
+			n := 0
 			for _, m := range of {
-				if halted(m) == nil {
-					return false
+				if halted(m) != nil {
+					n++
 				}
 			}
-			return true
+			return n >= want
 		})
 	}
-	stopped(ms...)
+	stopped(2, ms...) // the last one may never learn that the entry is committed
 	index := g.Status().Applied + 1
 	var sum uint32
 	for _, m := range ms {
@@ -107,12 +108,13 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 		m.start(1)
 	}
 	mustEventually(t, ms[:2], a.next(), send(1, body(2)))
-	stopped(ms[2])
+	stopped(1, ms[2])
 	if text := halted(ms[2]).Error(); !strings.Contains(text, fmt.Sprintf("entry %d with checksum %08x: planted", index, sum)) || !strings.Contains(text, poisonHint) {
 		t.Errorf("the replica without the mark stopped with %q", text)
 	}
 	_, g = leader(t, ms[:2], 1)
-	if got := ask(t, g, poisoned, send(1, poison)); got.Outcome != Done || got.Result.Code != fsm.Internal {
+	// The planted panic comes before the memory of answers, unlike a real one: so the repetition has another body.
+	if got := ask(t, g, poisoned, send(1, body(9))); got.Outcome != Done || got.Result.Code != fsm.Internal {
 		t.Errorf("the command of the entry was repeated: %+v, want Internal", got)
 	}
 	sameEverywhere(t, ms[:2])
