@@ -156,7 +156,7 @@ func TestSettlementsThatStoreAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// A disposition that stores properties is refused as busy while the key has too many in progress; one that stores nothing is done.
+// A disposition that stores properties is not confirmed while the key has too many in progress; one that stores nothing is done.
 func TestDispositionsThatStoreAreRefusedAboveTheShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,9 @@ func TestDispositionsThatStoreAreRefusedAboveTheShare(t *testing.T) {
 		defer a.Release(account.SettledBytes, 1<<40)
 		abandon := &wire.Disposition{Role: wire.RoleReceiver, First: 0, State: &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol("p"), Value: "v"}}}}
 		p.send(abandon)
-		p.refused(0, wire.RoleSender, wire.ConditionServerBusy)
+		if e := p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost); !strings.Contains(e.Description, "not confirmed") { // see refusal.ForSettlement
+			t.Errorf("refused with %+v", e)
+		}
 		p.send(&wire.Disposition{Role: wire.RoleReceiver, First: 1, State: &wire.Accepted{}})
 		if d := expect[*wire.Disposition](p); d.First != 1 || d.State == nil {
 			t.Errorf("%+v", d)

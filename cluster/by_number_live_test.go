@@ -34,6 +34,9 @@ func TestChangesByConditionsWhileLeadersDie(t *testing.T) {
 func changesByConditionsWhileLeadersDie(t *testing.T) {
 	const total, dead = 60, 20
 	c := newBubbleCluster(t, 3, 2)
+	for i := range c.configs {
+		c.configs[i].Reread = message.Reread
+	}
 	c.startAll()
 	c.ready()
 	at := c.create("orders", func(s *fsm.EntitySettings) { s.LockDuration = 5000 })
@@ -104,9 +107,13 @@ func changesByConditionsWhileLeadersDie(t *testing.T) {
 	for i := range dead {
 		want = append(want, fmt.Sprint("m", i))
 	}
-	got := c.bodies(sink, fsm.MainQueue)
-	slices.Sort(got)
 	slices.Sort(want)
+	var got []string
+	kit.Eventually(t, "the messages arrive", func() bool { // in another partition they are forwarded
+		got = c.bodies(sink, fsm.MainQueue)
+		return len(got) >= dead
+	})
+	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error("what the other queue has:", diff)
 	}

@@ -41,7 +41,11 @@ func TestMessagesAreChangedByHand(t *testing.T) {
 
 	body := kit.WriteFile(t, "repaired body")
 	wants(t, do(0, "message", "redrive", "orders", "--sequence", "2", "--to", "repaired", "--set", "attempt:=2", "--remove", "size", "--body-file", body, "--new-id"), "1 of 1 redriven to repaired")
-	moved := do(0, "message", "peek", "repaired", "-o", "json")
+	moved := ""
+	kit.Eventually(t, "the message arrives", func() bool { // in another partition it is forwarded
+		moved = do(0, "message", "peek", "repaired", "-o", "json")
+		return strings.Contains(moved, "body")
+	})
 	wants(t, moved, `"body":"repaired body"`, `"properties":{"attempt":{"long":2}}`)
 	if strings.Contains(moved, "broken") {
 		t.Error("the message has the reason of its dead letter:", moved)
