@@ -6,11 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
 // giveUpAt is the number of requests after which a follower fails no further ones.
@@ -227,17 +229,17 @@ func TestLargeEntriesArriveOverASlowNetwork(t *testing.T) {
 	t.Parallel()
 	t.Run("8 entries of 5 MiB", func(t *testing.T) {
 		t.Parallel()
-		replicateSlowly(t, 8, 5<<20, 3<<20)
+		synctest.Test(t, func(t *testing.T) { replicateSlowly(t, 8, 5<<20, 3<<20) })
 	})
 	t.Run("64 entries of 10 MiB", func(t *testing.T) {
 		t.Parallel()
-		replicateSlowly(t, 64, 10<<20, 40<<20)
+		synctest.Test(t, func(t *testing.T) { replicateSlowly(t, 64, 10<<20, 40<<20) })
 	})
 }
 
 func replicateSlowly(t *testing.T, entries, size, perSecond int) {
 	t.Helper()
-	m := mesh{wrap: func(c net.Conn) net.Conn { return kit.SlowConn(c, perSecond) }}
+	m := mesh{wrap: func(c net.Conn) net.Conn { return kit.SlowConn(c, perSecond) }, host: simnet.New(1).Start(0)}
 	leader := m.open(t, "A", nil)
 	f := &follower{}
 	serve(t, m.open(t, "B", nil), f.handle)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
 // mesh connects transports over loopback. A member has one replica of the one group.
@@ -19,12 +20,20 @@ type mesh struct {
 	mu        sync.Mutex
 	addresses map[fsm.MemberID]string
 	wrap      func(net.Conn) net.Conn // of the dialled connections; may be nil
+	host      *simnet.Host            // in a bubble; nil: sockets of the operating system
+}
+
+func (m *mesh) listen() (net.Listener, error) {
+	if m.host == nil {
+		return net.Listen("tcp", "127.0.0.1:0")
+	}
+	return m.host.Listen(len(m.addresses))
 }
 
 // open creates the transport of a replica.
 func (m *mesh) open(t testing.TB, member fsm.MemberID, tune func(*Config)) Transport {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := m.listen()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +72,11 @@ func (m *mesh) dial(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ s
 	m.mu.Lock()
 	address, wrap := m.addresses[to], m.wrap
 	m.mu.Unlock()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	dial := new(net.Dialer).DialContext
+	if m.host != nil {
+		dial = m.host.Dial
+	}
+	conn, err := dial(ctx, "tcp", address)
 	if err == nil && wrap != nil {
 		conn = wrap(conn)
 	}
