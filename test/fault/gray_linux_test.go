@@ -102,7 +102,7 @@ func freeze(t *testing.T, m *harness.Member) (end func()) {
 			return
 		}
 		isFrozen = false
-		if out, err := exec.Command("fsfreeze", "--unfreeze", volume).CombinedOutput(); err != nil { //nolint:noctx // the context of the test may have ended
+		if out, err := exec.Command("fsfreeze", "--unfreeze", volume).CombinedOutput(); err != nil {
 			t.Errorf("unfreeze: %v: %s", err, out)
 		}
 	}
@@ -143,7 +143,7 @@ func limitFiles(t *testing.T, m *harness.Member) (end func()) {
 	t.Helper()
 	limit := func(soft string) {
 		t.Helper()
-		out, err := exec.Command("prlimit", "--pid", strconv.Itoa(m.PID()), "--nofile="+soft+":").CombinedOutput() //nolint:noctx // see freeze
+		out, err := exec.Command("prlimit", "--pid", strconv.Itoa(m.PID()), "--nofile="+soft+":").CombinedOutput()
 		if err != nil {
 			t.Skipf("a limit of open files cannot be set here: %v: %s", err, out)
 		}

@@ -80,18 +80,8 @@ func (d *disturber) begin(i int, f Fault) {
 		go d.flipBits(i, f, func(path string) bool { return filepath.Base(filepath.Dir(path)) == partition.JournalFolder })
 	case Reset:
 		w.network.ResetStreams(f.Member, f.Other)
-	case FullDisk:
-		w.members[f.Member].store().SetFull(true)
-	case SlowDisk, CrawlDisk:
-		w.members[f.Member].store().SetDelay(f.Amount)
-	case HungDisk:
-		w.members[f.Member].store().SetHung(true)
-	case Shortage:
-		op, err := shortage(f)
-		w.members[f.Member].store().FailNext(op, err)
-	case FailCall:
-		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
-		w.members[f.Member].store().FailNext(op, syscall.EIO)
+	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage, FailCall:
+		beginAtDisk(w.members[f.Member].store(), f)
 	case Move:
 		go w.movePartition(f)
 	case Drain:
@@ -131,6 +121,40 @@ func (d *disturber) begin(i int, f Fault) {
 	case Restore:
 		w.restoreCluster(f)
 	}
+}
+
+// beginAtDisk begins a fault of a disk.
+func beginAtDisk(disk *simfs.Disk, f Fault) {
+	switch f.Kind { //nolint:exhaustive // the others are not of disks
+	case FullDisk:
+		disk.SetFull(true)
+	case SlowDisk, CrawlDisk:
+		disk.SetDelay(f.Amount)
+	case HungDisk:
+		disk.SetHung(true)
+	case Shortage:
+		op, err := shortage(f)
+		disk.FailNext(op, err)
+	case FailCall:
+		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
+		disk.FailNext(op, syscall.EIO)
+	}
+}
+
+// endAtDisk ends a fault of a disk. It reports whether a shortage has made an operation fail.
+func endAtDisk(disk *simfs.Disk, f Fault) (failed bool) {
+	switch f.Kind { //nolint:exhaustive // the others are not of disks, or end with their process
+	case FullDisk:
+		disk.SetFull(false)
+	case SlowDisk, CrawlDisk:
+		disk.SetDelay(0)
+	case HungDisk:
+		disk.SetHung(false)
+	case Shortage:
+		op, _ := shortage(f)
+		return !disk.FailNext(op, nil)
+	}
+	return false
 }
 
 // shortage returns the operation that fails, and its error.
@@ -214,15 +238,8 @@ func (d *disturber) end(i int, f Fault) {
 		}
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
-	case FullDisk:
-		d.world.members[f.Member].store().SetFull(false)
-	case SlowDisk, CrawlDisk:
-		d.world.members[f.Member].store().SetDelay(0)
-	case HungDisk:
-		d.world.members[f.Member].store().SetHung(false)
-	case Shortage:
-		op, _ := shortage(f)
-		if !d.world.members[f.Member].store().FailNext(op, nil) {
+	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage:
+		if endAtDisk(d.world.members[f.Member].store(), f) {
 			d.world.happened(f.Kind)
 		}
 	case FailCall: // a replica that has stopped is opened again by the next process

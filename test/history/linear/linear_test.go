@@ -58,11 +58,12 @@ func TestSessionHistories(t *testing.T) {
 	t.Parallel()
 	do := func(kind linear.SessionKind, client string, begun, ended, state int) linear.SessionRequest {
 		q := linear.SessionRequest{Kind: kind, Session: "1", Client: client, Begun: at(begun), Ended: at(ended), State: state}
-		switch {
-		case kind == linear.Accept || kind == linear.TakeOver || kind == linear.Renew:
+		switch kind {
+		case linear.Accept, linear.TakeOver, linear.Renew:
 			q.Until = at(begun + 15)
-		case kind == linear.Release:
+		case linear.Release:
 			q.Ended = time.Time{}
+		case linear.Use, linear.Read, linear.Write:
 		}
 		return q
 	}

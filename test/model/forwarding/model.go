@@ -321,7 +321,7 @@ func (m Model) restore(s *State) {
 		}
 		// A batch in flight that the destination has as its last one arrived before the copies: it is answered from memory.
 		isLast := s.source.inFlight != (batch{}) && s.source.inFlight == s.destination.last
-		s.crossed[i] = held == (s.destination.arrived[i] > 0) && !(isLast && s.source.inFlight.message == uint8(i+1))
+		s.crossed[i] = held == (s.destination.arrived[i] > 0) && (!isLast || s.source.inFlight.message != uint8(i+1))
 	}
 	if m.RestoreBeginsEpoch {
 		s.epochs++
