@@ -254,7 +254,7 @@ func (m fakeMessages) SettleUnlocked(_ context.Context, at fsm.EntityRef, sequen
 func (h *fakeControl) Status(context.Context) (topology.Status, error) {
 	return topology.Status{ClusterID: "c", Members: []topology.Member{
 		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
-	}}, h.fails
+	}, Partitions: []topology.Partition{{ID: 9, Replicas: []fsm.MemberID{"2", "4"}}}}, h.fails
 }
 
 // In returns the fake itself for the default namespace, and a separate fake for each other one.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
@@ -81,9 +82,9 @@ func (s *operatorAPI) operationRoutes() map[string]route {
 		"GET /v1/status":                    {operatorOnly, "", "", s.status},
 		"GET /v1/members":                   {operatorOnly, "", "", s.listMembers},
 		"PATCH /v1/members/{name}":          {operatorOnly, "update", member, s.updateMember},
-		"POST /v1/members/{name}/drain":     {operatorOnly, "drain", member, s.memberAction(Operations.Drain)},
-		"POST /v1/members/{name}/undrain":   {operatorOnly, "undrain", member, s.memberAction(Operations.Undrain)},
-		"POST /v1/members/{name}/remove":    {operatorOnly, "remove", member, s.memberAction(Operations.RemoveMember)},
+		"POST /v1/members/{name}/drain":     {operatorOnly, "drain", member, s.memberAction(Operations.Drain, true)},
+		"POST /v1/members/{name}/undrain":   {operatorOnly, "undrain", member, s.memberAction(Operations.Undrain, false)},
+		"POST /v1/members/{name}/remove":    {operatorOnly, "remove", member, s.memberAction(Operations.RemoveMember, true)},
 		"POST /v1/members/{name}/replace":   {operatorOnly, "replace", member, s.replaceMember},
 		"POST /v1/partitions":               {operatorOnly, "grow", cluster, s.grow},
 		"POST /v1/partitions/{name}/move":   {operatorOnly, "move", partition, s.movePartition},
@@ -219,12 +220,20 @@ func (s *operatorAPI) updateMember(w http.ResponseWriter, r *http.Request) error
 
 // memberAction is POST /v1/members/{member}/drain and the like: it answers when the operation is done, or
 // with Timeout; the operation then continues, and the client can repeat the request.
-func (s *operatorAPI) memberAction(do func(Operations, context.Context, fsm.MemberID) error) handler {
+func (s *operatorAPI) memberAction(do func(Operations, context.Context, fsm.MemberID) error, isRisky bool) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
+		var asked api.MemberForce
+		possible := "force"
+		if !isRisky {
+			possible = "nothing"
+		}
+		if err := decodeBody(r, &asked, possible); err != nil {
 			return err
 		}
 		m, err := s.resolveMember(r.Context(), r.PathValue("name"))
+		if err == nil && isRisky {
+			err = s.checkRisk(r.Context(), &m, asked.Force)
+		}
 		if err == nil {
 			err = do(s.config.Control, r.Context(), m.ID)
 		}
@@ -234,6 +243,24 @@ func (s *operatorAPI) memberAction(do func(Operations, context.Context, fsm.Memb
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+}
+
+// checkRisk refuses to take a living member out of service while another one is dead and holds some of the same partitions, unless the
+// request says force.
+func (s *operatorAPI) checkRisk(ctx context.Context, m *fsm.Member, force bool) error {
+	if force || m.Removed {
+		return nil
+	}
+	st, err := s.config.Control.Status(ctx)
+	if err != nil {
+		return err
+	}
+	partitions, dead := api.AtRisk(st, m.ID)
+	if len(partitions) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is dead: without %s the partitions %v are one failure from standing still: start the dead member or remove it first, or repeat the request with force",
+		fsm.PreconditionFails, strings.Join(dead, ", "), cmp.Or(m.Name, string(m.ID)), partitions)
 }
 
 // logNote is POST /v1/notes: it logs a report of a program whose own output is lost, such as a hook of Kubernetes.
@@ -253,7 +280,7 @@ func (s *operatorAPI) logNote(w http.ResponseWriter, r *http.Request) error {
 // replaceMember is POST /v1/members/{member}/replace.
 func (s *operatorAPI) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MemberReplacement
-	if err := decodeBody(r, &asked, "with"); err != nil {
+	if err := decodeBody(r, &asked, "with and force"); err != nil {
 		return err
 	}
 	old, err := s.resolveMember(r.Context(), r.PathValue("name"))
@@ -263,6 +290,9 @@ func (s *operatorAPI) replaceMember(w http.ResponseWriter, r *http.Request) erro
 	fresh, err := s.resolveMember(r.Context(), asked.With)
 	if err != nil {
 		return fmt.Errorf("with: %w", err)
+	}
+	if err := s.checkRisk(r.Context(), &old, asked.Force); err != nil {
+		return err
 	}
 	if err := s.config.Control.ReplaceMember(r.Context(), old.ID, fresh.ID); err != nil {
 		return err

@@ -180,9 +180,15 @@ func TestOperationsReachTheCluster(t *testing.T) {
 
 		{"POST", "/v1/members/a/drain", "", 204, "", "drain 3"},
 		{"POST", "/v1/members/c/drain", "{}", 204, "", "drain 1"}, // not the removed member of that name
-		{"POST", "/v1/members/a/drain", `{"now":true}`, 400, "possible are nothing", ""},
+		{"POST", "/v1/members/a/drain", `{"now":true}`, 400, "possible are force", ""},
 		{"POST", "/v1/members/a/drain", `[`, 400, "the body", ""},
 		{"POST", "/v1/members/none/drain", "", 404, "EntityNotFound", ""},
+		{"POST", "/v1/members/4/drain", "", 412, "b is dead: without twin the partitions [9] are one failure from standing still", ""},
+		{"POST", "/v1/members/4/remove", "", 412, "one failure from standing still", ""},
+		{"POST", "/v1/members/4/replace", `{"with":"a"}`, 412, "one failure from standing still", ""},
+		{"POST", "/v1/members/4/drain", `{"force":true}`, 204, "", "drain 4"},
+		{"POST", "/v1/members/4/replace", `{"with":"a","force":true}`, 204, "", "replace 4 3"},
+		{"POST", "/v1/members/b/remove", "", 204, "", "remove 2"}, // the dead member itself
 		{"POST", "/v1/members/a/undrain", "", 204, "", "undrain 3"},
 		{"POST", "/v1/members/6/remove", "", 204, "", "remove 6"}, // repeating the request is no error
 		{"POST", "/v1/members/old/remove", "", 204, "", "remove 7"},

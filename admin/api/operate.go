@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -26,9 +29,48 @@ type MemberChange struct {
 	Weight *uint32 `json:"weight,omitempty"` // 1 to 100
 }
 
+// MemberForce is the body of POST /v1/members/{member}/drain and remove.
+type MemberForce struct {
+	// Force accepts that partitions would be one failure from standing still (AtRisk).
+	Force bool `json:"force,omitempty"`
+}
+
+// AtRisk returns the partitions that a living member holds together with a dead one, and the names of those dead members: without
+// the member these partitions would be one failure from standing still, or have no quorum already. It returns nothing for a member
+// that is not alive.
+func AtRisk(st topology.Status, id fsm.MemberID) (partitions []fsm.PartitionID, dead []string) {
+	away := make(map[fsm.MemberID]string)
+	for _, m := range st.Members {
+		if m.State == topology.Dead {
+			away[m.ID] = cmp.Or(m.Name, string(m.ID))
+		}
+	}
+	if _, isDead := away[id]; isDead {
+		return nil, nil
+	}
+	for _, p := range st.Partitions {
+		if !slices.Contains(p.Replicas, id) {
+			continue
+		}
+		isAtRisk := false
+		for _, holder := range p.Replicas {
+			if name, isDead := away[holder]; isDead {
+				isAtRisk = true
+				dead = append(dead, name)
+			}
+		}
+		if isAtRisk {
+			partitions = append(partitions, p.ID)
+		}
+	}
+	slices.Sort(dead)
+	return partitions, slices.Compact(dead)
+}
+
 // MemberReplacement is the body of POST /v1/members/{member}/replace.
 type MemberReplacement struct {
 	With string `json:"with"` // name or id of the member that gets all replicas
+	MemberForce
 }
 
 // Limits of notes.

@@ -199,7 +199,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 	}
 	waitsFor, lost := "", time.Time{}
 	for begun := false; ; cli.Sleep(ctx, client.RetryInterval) {
-		_, err := p.CallOnce(ctx, http.MethodPost, client.MemberPath(member, "remove"), nil, nil)
+		_, err := p.CallOnce(ctx, http.MethodPost, client.MemberPath(member, "remove"), api.MemberForce{Force: true}, nil) // the set no longer has this pod, whatever else is dead
 		_, refused := client.Code(err)
 		stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // the socket was removed, or no process listens on it
 		switch {

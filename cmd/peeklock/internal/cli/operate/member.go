@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,11 +22,7 @@ func memberNoun() command.Noun {
 	list := &memberListFlags{}
 	set := &memberSetFlags{}
 	one, two := cli.ArgCount(1, 1), cli.ArgCount(2, 2)
-	drain := func(name, did string) func(command.Invocation) error {
-		return func(i command.Invocation) error {
-			return changeMember(i, name, nil, memberDone{Member: i.Args[0], Did: did})
-		}
-	}
+	var force api.MemberForce
 	return command.Noun{Name: "member", Short: "List, set, drain, remove and replace members", Long: `List, set, drain, remove and replace members. A member is given by its name, or by its id where several members have
 had that name. Long operations continue in the cluster when the command is interrupted.`, Verbs: []command.Verb{
 		{
@@ -47,11 +44,15 @@ rebalance.`, Example: "  peeklock member set a --zone eu-1 --weight 20", Args: o
 		},
 		{Use: "drain MEMBER", Short: "Transfer the leaderships of a member to others before it is stopped", Long: `Transfer the leaderships of a member to others, and give it no further ones until it is undrained. Its replicas stay
 and follow. Drain a member before you stop it: clients then see no errors and keep their locks. The command returns
-when the member leads no partition that another member could lead.`, Args: one, Complete: completeMember(0, 1), Run: drain("drain", "drained")},
+when the member leads no partition that another member could lead.`, Args: one, Complete: completeMember(0, 1), Flags: func(cmd *cobra.Command) { forceFlag(cmd, &force) }, Run: func(i command.Invocation) error {
+			return changeMember(i, "drain", force, memberDone{Member: i.Args[0], Did: "drained"})
+		}},
 		{
 			Use: "undrain MEMBER", Short: "Return a drained member to service",
 			Long: "Return a drained member to service. Partitions that prefer it as their leader return to it automatically.",
-			Args: one, Complete: completeMember(0, 1), Run: drain("undrain", "undrained"),
+			Args: one, Complete: completeMember(0, 1), Run: func(i command.Invocation) error {
+				return changeMember(i, "undrain", nil, memberDone{Member: i.Args[0], Did: "undrained"})
+			},
 		},
 		removalVerb(command.Verb{Use: "remove MEMBER", Short: "Move all replicas away from a member and remove it for good", Long: `Move all replicas of a member to others and remove it from the cluster. The member may be dead. A removed member never
 comes back under its id: a new process with an empty data directory is a new member. When too few other members
@@ -122,7 +123,9 @@ type memberDone struct {
 // removalVerb completes remove, which takes one member, and replace, which takes two.
 func removalVerb(v command.Verb) command.Verb {
 	var yes, dryRun bool
+	var force api.MemberForce
 	v.Flags = func(cmd *cobra.Command) {
+		forceFlag(cmd, &force)
 		cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would move")
 		cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the member never comes back; its disk can be discarded")
 	}
@@ -137,11 +140,15 @@ func removalVerb(v command.Verb) command.Verb {
 		case dryRun:
 			return printRemovalPlan(i, name, replacement)
 		case replacement != "":
-			return changeMember(i, "replace", api.MemberReplacement{With: replacement}, memberDone{Member: name, Did: "replaced", With: replacement})
+			return changeMember(i, "replace", api.MemberReplacement{With: replacement, MemberForce: force}, memberDone{Member: name, Did: "replaced", With: replacement})
 		}
-		return changeMember(i, "remove", nil, memberDone{Member: name, Did: "removed"})
+		return changeMember(i, "remove", force, memberDone{Member: name, Did: "removed"})
 	}
 	return v
+}
+
+func forceFlag(cmd *cobra.Command, force *api.MemberForce) {
+	cmd.Flags().BoolVar(&force.Force, "force", false, "go on while another member is dead and partitions are one failure from standing still")
 }
 
 // removalPlan is the answer of a removal with --dry-run.
@@ -150,6 +157,7 @@ type removalPlan struct {
 	With       fsm.MemberID      `json:"with,omitempty"`
 	Partitions []fsm.PartitionID `json:"partitions"` // of which the member has replicas
 	Leads      int               `json:"leads"`
+	AtRisk     []fsm.PartitionID `json:"atRisk,omitempty"` // which would be one failure from standing still: the removal needs --force
 }
 
 func printRemovalPlan(i command.Invocation, name, replacement string) error {
@@ -179,8 +187,15 @@ func printRemovalPlan(i command.Invocation, name, replacement string) error {
 			plan.Partitions = append(plan.Partitions, p.ID)
 		}
 	}
+	var dead []string
+	plan.AtRisk, dead = api.AtRisk(st, m.ID)
 	if !i.Out.IsTable() {
 		return i.Out.Data(plan)
+	}
+	if len(plan.AtRisk) > 0 {
+		if err := i.Out.Note("%s is dead: without %s the partitions %v are one failure from standing still: this needs --force", strings.Join(dead, ", "), name, plan.AtRisk); err != nil {
+			return err
+		}
 	}
 	return i.Out.Note("%s holds %d partitions %v and leads %d: they would go to %s", name, len(plan.Partitions), plan.Partitions, m.Leads, to)
 }
