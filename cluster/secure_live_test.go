@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -264,4 +265,55 @@ func TestSecureThroughput(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKeysAndAuthorityRotateUnderLoad follows the steps of the runbook at three members that run: the new authority is trusted, issues the
+// certificates and replaces the old one, and the gossip key is appended, moved to the front and left alone. No send fails.
+func TestKeysAndAuthorityRotateUnderLoad(t *testing.T) {
+	t.Parallel()
+	old, fresh := kit.NewAuthority(t), kit.NewAuthority(t)
+	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
+	c := newTestCluster(t, 3, 2)
+	certificates := make([]*atomic.Pointer[tls.Certificate], 3)
+	trusted := make([]*atomic.Pointer[x509.CertPool], 3)
+	for i := range c.configs {
+		certificates[i], trusted[i] = new(atomic.Pointer[tls.Certificate]), new(atomic.Pointer[x509.CertPool])
+		certificates[i].Store(old.Issue(t, nil))
+		trusted[i].Store(old.Pool)
+		c.configs[i].PeerTLS, c.configs[i].PeerAuthorities = old.TLSConfig(certificates[i]), trusted[i].Load
+		c.configs[i].GossipKeys = [][]byte{key(1)}
+	}
+	c.startAll()
+	load := c.traffic(c.nodes, createQueue(t, c.nodes[0], "orders"))
+	keys := func(keys ...[]byte) func(int) error {
+		return func(i int) error { return c.nodes[i].SetGossipKeys(keys) }
+	}
+	for number, step := range []func(i int) error{
+		func(i int) error { trusted[i].Store(old.PoolWith(fresh)); return nil },
+		func(i int) error { certificates[i].Store(fresh.Issue(t, nil)); return nil },
+		func(i int) error { trusted[i].Store(fresh.Pool); return nil },
+		keys(key(1), key(2)), keys(key(2), key(1)), keys(key(2)),
+	} {
+		for i := range c.nodes {
+			if err := step(i); err != nil {
+				t.Fatal(err)
+			}
+			for j := range c.nodes {
+				if j == i {
+					continue
+				}
+				for _, ends := range [][2]int{{i, j}, {j, i}} {
+					conn, err := c.nodes[ends[0]].peers.Dial(t.Context(), peer.ForwardStream, c.nodes[ends[1]].ID(), 0)
+					if err != nil {
+						t.Fatalf("step %d at member %d: a new stream from %d to %d: %v", number+1, i, ends[0], ends[1], err)
+					}
+					_ = conn.Close()
+				}
+			}
+		}
+		for _, node := range c.nodes {
+			kit.Eventually(t, "all members are alive", func() bool { return len(node.gossip.Alive()) == 3 })
+		}
+	}
+	load.stop()
 }
