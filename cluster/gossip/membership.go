@@ -27,6 +27,7 @@ const (
 	leaveWaitMax        = time.Second
 	rejoinIntervalsMax  = 15 // the pause between two attempts to join grows to this many intervals
 	gossipPushPullEvery = 10 * time.Second
+	joinWarnEvery       = time.Minute // least time between two warnings about one address to join
 )
 
 // Member is the state of a member as gossip reports it.
@@ -75,6 +76,7 @@ type Membership struct {
 	self            Metadata
 	members         map[fsm.MemberID]*Member // for each member the latest process
 	foreignLoggedAt time.Time                // when a foreign member was last logged
+	joinWarnedAt    map[string]time.Time     // when an address of join was last reported, for at most these addresses
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -124,6 +126,8 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 		self:    self,
 		members: make(map[fsm.MemberID]*Member),
 		stop:    make(chan struct{}),
+
+		joinWarnedAt: make(map[string]time.Time),
 	}
 	config, err := g.memberlistConfig(c)
 	if err != nil {
@@ -237,10 +241,28 @@ func (g *Membership) contact(addresses []string) {
 		joined += n
 		if err != nil {
 			failed = err
+			g.warnJoin(address, err)
 		}
 	}
 	if joined == 0 && failed != nil {
 		logGossip(g.log, &g.refusals, "join", failed.Error())
+	}
+}
+
+// warnJoin logs that an address to join cannot be reached or resolved, once in joinWarnEvery.
+func (g *Membership) warnJoin(address string, cause error) {
+	if !slices.Contains(g.join, address) {
+		return // the last known address of a member that is missing, which has been logged
+	}
+	now := time.Now()
+	g.mu.Lock()
+	isDue := now.Sub(g.joinWarnedAt[address]) >= joinWarnEvery
+	if isDue {
+		g.joinWarnedAt[address] = now
+	}
+	g.mu.Unlock()
+	if isDue {
+		g.log.Warn("failed to reach a member of the setting join, will retry", "address", address, "error", strings.Join(strings.Fields(cause.Error()), " "))
 	}
 }
 

@@ -110,3 +110,30 @@ func TestKeysRotateWhileMembersRun(t *testing.T) {
 		t.Error("gossip became plain")
 	}
 }
+
+// TestUnreachableJoinIsReported: an address to join that nobody answers, and a name that does not resolve, are warnings with their
+// causes, once a minute each.
+func TestUnreachableJoinIsReported(t *testing.T) {
+	t.Parallel()
+	var lines kit.LogLines
+	silent := kit.FreeAddress(t)
+	const unknown = "no such host:7946" // refused without a query
+	g, err := Open(&Config{
+		Addr: "127.0.0.1:0", Join: []string{silent, unknown}, ProbeInterval: 100 * time.Millisecond, GossipInterval: 10 * time.Millisecond,
+		RejoinInterval: time.Minute, TCPTimeout: time.Second, OnLost: func(fsm.MemberID) {}, Logger: lines.Logger(),
+	}, Metadata{Member: fsm.MemberID(strings.Repeat("A", memberIDBytes)), Name: "A", Peer: ":1", Started: time.Now().UnixMilli()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	for _, address := range []string{silent, unknown} {
+		kit.Eventually(t, "the address is reported", func() bool { return lines.Has("level=WARN", address) })
+	}
+	if !lines.Has(silent, "connection refused") {
+		t.Errorf("the cause is not in the log:\n%s", lines.String())
+	}
+	g.contact([]string{silent, "127.0.0.1:1"})
+	if n := lines.Count("level=WARN", silent); n != 1 || lines.Has("level=WARN", "127.0.0.1:1 ") {
+		t.Errorf("%d warnings within a minute, want 1, and none about other addresses:\n%s", n, lines.String())
+	}
+}
