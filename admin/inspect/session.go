@@ -7,16 +7,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// SessionBroker is the interface of a Finder to the sessions of the cluster.
-type SessionBroker interface {
-	// StateOfSession returns the state of a session, nil for none, whether or not a receiver holds the session.
-	StateOfSession(ctx context.Context, at fsm.EntityRef, session string) ([]byte, error)
-	// SetStateOfSession sets the state of a session; nil removes it.
-	SetStateOfSession(ctx context.Context, at fsm.EntityRef, session string, state []byte) error
-	// ReleaseSession ends the lock of a session, and reports whether there was one.
-	ReleaseSession(ctx context.Context, at fsm.EntityRef, session string) (released bool, err error)
-}
-
 // sessionEntity finds an entity with sessions. Errors wrap an fsm.Code.
 func (f *Finder) sessionEntity(ctx context.Context, at Place, session string) (fsm.EntityRef, error) {
 	if len(session) > fsm.SessionIDBytesMax {
