@@ -36,7 +36,7 @@ func (n *Node) compareClocks(ctx context.Context) {
 		n.log.ErrorContext(ctx, "the clocks of a quorum were set together; wall time does not follow them, so that no message expires or becomes active by it: "+
 			"repair NTP or chrony, or accept the new time (peeklock cluster confirm-time)", "step", now.Step, "max", clocks.StepMax)
 	case before.Held && !now.Held:
-		n.log.InfoContext(ctx, "wall time follows the clocks of a quorum again")
+		n.log.InfoContext(ctx, "wall time was released; it follows the clocks of a quorum again")
 	}
 }
 

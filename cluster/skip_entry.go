@@ -41,19 +41,11 @@ type Skipped struct {
 	partition.SkippedEntry
 }
 
-// SkippedEntries lists the marked entries in the data folder of a member that is not running.
+// SkippedEntries lists the marked entries in the data folder of a member that is about to start. It does not lock the folder.
 func SkippedEntries(path string) (all []Skipped, err error) {
-	dir, err := datadir.OpenExisting(nil, path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
-	replicas, err := dir.AllReplicas()
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range replicas {
-		marked, err := partition.SkippedEntries(nil, dir.ReplicaPath(r.Partition, r.Number))
+	replicas, err := datadir.ReplicaFolders(path)
+	for folder, r := range replicas {
+		marked, err := partition.SkippedEntries(nil, folder)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +53,7 @@ func SkippedEntries(path string) (all []Skipped, err error) {
 			all = append(all, Skipped{r.Partition, s})
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // withStoppedLog opens the data folder and the log of a member that is not running.

@@ -353,6 +353,21 @@ func (d *Dir) AllReplicas() ([]Replica, error) {
 	return all, nil
 }
 
+// ReplicaFolders returns the folders of the replicas in a data folder, which need not be open.
+func ReplicaFolders(path string) (map[string]Replica, error) {
+	entries, err := disk.OS{}.ReadDir(filepath.Join(path, groupsName))
+	if err != nil {
+		return nil, fmt.Errorf("list replicas: %w", err)
+	}
+	all := make(map[string]Replica)
+	for _, entry := range entries {
+		if r, ok := parseReplicaFolder(entry.Name()); ok {
+			all[filepath.Join(path, groupsName, entry.Name())] = r
+		}
+	}
+	return all, nil
+}
+
 // parseReplicaFolder reads "<partition>.<number>".
 func parseReplicaFolder(name string) (Replica, bool) {
 	first, second, found := strings.Cut(name, ".")
