@@ -40,6 +40,8 @@ const (
 
 // devOptions has the flags of dev. Port 0 selects free ports.
 type devOptions struct {
+	unbound []string // why --tls does not serve the ports of the cloud service; set by bind
+
 	amqpPort, adminPort int
 	members             int
 	dir                 string
@@ -224,7 +226,7 @@ func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 			}
 		}
 	}
-	o.bindTLS(ctx, &parts[0])
+	o.unbound = o.bindTLS(ctx, &parts[0])
 	return parts, nil
 }
 

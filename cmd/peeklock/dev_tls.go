@@ -23,19 +23,37 @@ const (
 )
 
 // devTLS is the part of the output that --tls adds. Its paths are absolute.
-type devTLS struct{ listen.DevelopmentFiles }
+type devTLS struct {
+	listen.DevelopmentFiles
+	unbound []string // why ports of the cloud service are not served
+}
 
 // bindTLS binds the ports of the cloud service for the first member, if they are available: 443 needs permission,
 // and another process may use either port. Nothing depends on them.
-func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
+// It returns why the others could not be bound.
+func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) (unbound []string) {
 	if !o.tls || o.amqpPort == 0 {
-		return
+		return nil
 	}
 	for _, port := range []int{portAMQPS, portHTTPS} {
-		if l, err := listenLoopback(ctx, port); err == nil {
-			first.also = append(first.also, l)
+		l, err := listenLoopback(ctx, port)
+		if err != nil {
+			unbound = append(unbound, unboundText(port, err))
+			continue
 		}
+		first.also = append(first.also, l)
 	}
+	return unbound
+}
+
+func unboundText(port int, err error) string {
+	return fmt.Sprintf("port %d could not be bound (%v): %s", port, err, portUse[port])
+}
+
+// portUse says what clients lose without a port of the cloud service.
+var portUse = map[int]string{ //nolint:gochecknoglobals // a table
+	portAMQPS: "clients that cannot be given a port do not connect over AMQP; give the others the connection string with its port",
+	portHTTPS: "administration clients and AMQP over WebSocket that cannot be given a port do not connect",
 }
 
 // loadTLS sets the development certificate of every member; it returns nil without --tls.
@@ -61,7 +79,7 @@ func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS,
 	for i := range parts {
 		parts[i].tls = cert.TLS()
 	}
-	return &devTLS{files}, nil
+	return &devTLS{files, o.unbound}, nil
 }
 
 // emulatorTLSFolder is where the emulator keeps its certificates if it exists: clients share it with a container by mounting it.
@@ -100,17 +118,21 @@ func (o *emulatorOptions) loadTLS(ctx context.Context, p cli.Process, parts *mem
 		return nil, fmt.Errorf("read the authority: %w", err)
 	}
 	parts.tls = cert.TLS()
+	var unbound []string
 	if o.amqpPort != 0 {
 		for _, port := range []int{portAMQPS, portHTTPS} {
-			if l, err := listenOn(ctx, ":"+strconv.Itoa(port)); err == nil {
-				parts.also = append(parts.also, l)
+			l, err := listenOn(ctx, ":"+strconv.Itoa(port))
+			if err != nil {
+				unbound = append(unbound, unboundText(port, err))
+				continue
 			}
+			parts.also = append(parts.also, l)
 		}
 	}
 	for _, name := range files.Missing {
 		_, _ = fmt.Fprintf(p.Err, "peeklock: the certificate lacks %s, because the authority in %s was not made for it: remove the folder to get a new one\n", name, dir)
 	}
-	return &devTLS{files}, nil
+	return &devTLS{files, unbound}, nil
 }
 
 // addTLS adds the connection string for TLS. If the member has both ports of the cloud service, the endpoint has
@@ -136,6 +158,11 @@ func (t *devTLS) note(out *output.Output, members []devMember) error {
 	}
 	if err := out.Note("\nTLS on every port. Trust %s\n  certificate %s\n  key         %s", t.CA, t.Cert, t.Key); err != nil {
 		return err
+	}
+	for _, reason := range t.unbound {
+		if err := out.Note("  %s", reason); err != nil {
+			return err
+		}
 	}
 	for _, m := range members {
 		for _, also := range m.Also {

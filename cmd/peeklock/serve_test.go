@@ -107,3 +107,22 @@ func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	lines := strings.Split(printed.String(), "\n")
 	wants(t, strings.Join(lines[:2], "\n"), "Peeklock is ready", "without a key")
 }
+
+// TestDevSaysWhichPortsItCouldNotBind: without the ports of the cloud service, --tls says what some clients lose.
+func TestDevSaysWhichPortsItCouldNotBind(t *testing.T) {
+	t.Parallel()
+	o := &devOptions{tls: true, amqpPort: 5672}
+	var first memberParts
+	_ = o.bindTLS(t.Context(), &first) // now the ports are in use, here or elsewhere
+	defer first.closeListeners()
+	unbound := o.bindTLS(t.Context(), &memberParts{})
+	var printed bytes.Buffer
+	out, err := output.NewOutput(&printed, "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&devTLS{unbound: unbound}).note(out, nil); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, printed.String(), "port 5671 could not be bound (", "over AMQP", "port 443 could not be bound (", "administration clients")
+}
