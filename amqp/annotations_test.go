@@ -40,8 +40,7 @@ func marked(t *testing.T) []byte {
 func TestDeliveryHasTheAnnotationsOfTheService(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	p.transfer(0, 0, marked(t))
 	p.accepted()

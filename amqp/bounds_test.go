@@ -79,8 +79,7 @@ func TestOutBytesMax(t *testing.T) {
 func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"))
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"))
 		before := time.Now()
 		p.send(&wire.Flow{Echo: true}) // the peer does not read the answer
 		<-p.ended
@@ -93,8 +92,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 func TestUnansweredCloseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"))
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"))
 		p.send(&wire.Open{})
 		expect[*wire.Close](p) // the peer does not answer it
 		before := time.Now()
@@ -141,8 +139,7 @@ func (h *fakeBroker) renewal(t *testing.T) wire.Map {
 func TestRequestsInProgressAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, unansweringBroker{h})
-	p.login()
+	p := loggedIn(t, unansweringBroker{h})
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.sender(2, "orders/$management")
@@ -174,8 +171,7 @@ func (s slowRenewBroker) Renew(_ fsm.EntityRef, _ []fsm.LockID, done func([]fsm.
 func TestRequestCreditMax(t *testing.T) {
 	t.Parallel()
 	h := slowRenewBroker{newFakeBroker("orders"), make(chan func([]fsm.Code, []fsm.Instant), requestCreditMax)}
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	if f := p.sender(0, "orders/$management"); *f.LinkCredit != requestCreditMax {
 		t.Fatalf("credit %d at first", *f.LinkCredit)
 	}
@@ -216,8 +212,7 @@ func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests, most = 30, inFlightBytesDefault/(2*management.PeekBytesMax) + 1
 		b := &peekCounter{fakeBroker: newFakeBroker("orders")}
-		_, p := piped(t, b)
-		p.login()
+		p := loggedIn(t, b)
 		p.sender(0, "orders/$management")
 		p.receiver(1, "orders/$management")
 		p.credit(1, 0, 1000)
@@ -241,8 +236,7 @@ func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 func TestPeekWithoutAnswerEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, unansweringBroker{newFakeBroker("orders")})
-		p.login()
+		p := loggedIn(t, unansweringBroker{newFakeBroker("orders")})
 		p.sender(0, "orders/$management")
 		p.receiver(1, "orders/$management")
 		p.credit(1, 0, 1000)
@@ -265,8 +259,7 @@ func (slowKeys) Token(ctx context.Context, _ Client, _, _, _ string) (Grant, err
 func TestPutTokenWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{Grant{Rights: fsm.Manage}}} })
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{Grant{Rights: fsm.Manage}}} })
 		before := time.Now()
 		p.putToken("sb://h/orders", 503) // the token was not verified
 		if d := time.Since(before); d != login.PutTokenWithin {
@@ -295,8 +288,7 @@ func TestFetchBytesMax(t *testing.T) {
 		r := h.do(fsm.LockMessages{Address: at.Address(), Max: 1, MaxBytes: 1 << 20})
 		h.do(fsm.SettleMessages{Address: at.Address(), Settlements: []fsm.Settlement{{Lock: r.Deliveries[0].Lock, Verb: fsm.Defer}}})
 	}
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 1000)
@@ -358,8 +350,7 @@ func TestMissingDeferredMessageFailsTheRequest(t *testing.T) {
 		r := h.do(fsm.LockMessages{Address: at.Address(), Max: 1, MaxBytes: 1 << 20})
 		h.do(fsm.SettleMessages{Address: at.Address(), Settlements: []fsm.Settlement{{Lock: r.Deliveries[0].Lock, Verb: fsm.Defer}}})
 	}
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 100)
@@ -390,8 +381,7 @@ func TestMissingDeferredMessageFailsTheRequest(t *testing.T) {
 // perform operations there that need Listen.
 func TestSendRightAttachesToManagementOnly(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 10)
@@ -411,8 +401,7 @@ func TestSendRightAttachesToManagementOnly(t *testing.T) {
 func TestDrainWithReceivedAndDeletedMessagesQueued(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
 	p.credit(0, 0, 10)
 	p.quiet()

@@ -23,8 +23,7 @@ func TestBrowsingRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.messages(t, "orders", 3)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		for handle := range uint32(2) { // each browser begins with the oldest
 			if a := p.receiver(handle, "orders", browsing); *a.SndSettleMode != settledMode {
 				t.Errorf("settle mode %d", *a.SndSettleMode)
@@ -64,8 +63,7 @@ func TestDurableCopyConsumes(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 1)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders", browsing, func(a *wire.Attach) { a.Source.Durable, a.SndSettleMode = ptr(uint32(2)), nil })
 	p.credit(0, 0, 1)
 	expect[*wire.Transfer](p)
@@ -85,8 +83,7 @@ func TestFiltersThatCannotBeAppliedAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 10, RequiresSession: true}, "orders"))
-			p.login()
+			p := loggedIn(t, newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 10, RequiresSession: true}, "orders"))
 			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders", Filter: c.filter}, Target: &wire.Target{}}
 			if c.browse {
 				browsing(a)
@@ -130,8 +127,7 @@ func TestBrowserShowsNewMessagesOfEveryShard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders", "shard-0", "shard-1")
-		_, p := piped(t, shardedBroker{h})
-		p.login()
+		p := loggedIn(t, shardedBroker{h})
 		p.receiver(0, "orders", browsing)
 		p.credit(0, 0, 100)
 		shown := uint32(0)

@@ -116,8 +116,7 @@ func TestProtocolErrorsCloseTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"))
-			p.login()
+			p := loggedIn(t, newFakeBroker("orders"))
 			c.act(p)
 			closed := expect[*wire.Close](p)
 			if closed.Error == nil || closed.Error.Condition != c.want {
@@ -147,8 +146,7 @@ func TestProtocolErrorsEndTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"))
-			p.login()
+			p := loggedIn(t, newFakeBroker("orders"))
 			c.act(p)
 			if e := expect[*wire.End](p); e.Error == nil || e.Error.Condition != c.want {
 				t.Errorf("ended with %+v, want %s", e.Error, c.want)
@@ -163,8 +161,7 @@ func TestProtocolErrorsEndTheSession(t *testing.T) {
 // Python sends detaches after its end.
 func TestFramesAfterEndAreIgnored(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sender(0, "orders")
 	p.send(&wire.End{})
 	expect[*wire.End](p)
@@ -220,8 +217,7 @@ func TestHeartbeatsAreSentInHalfTheIdleTime(t *testing.T) {
 func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"))
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"))
 		p.sender(0, "orders")
 		before := time.Now()
 		c := expect[*wire.Close](p)

@@ -47,8 +47,7 @@ func TestExpiredTokenIsRefusedInTheWordsOfTheService(t *testing.T) {
 // The Go client begins a new connection when it is refused.
 func TestSecondTokenSenderIsRefused(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sendOn(1, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
 	expect[*wire.Begin](p)
 	attach := func(channel uint16, name string) {
@@ -112,8 +111,7 @@ func TestAttachWaitsWhileTheBrokerIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &busyAtFirst{fakeBroker: newFakeBroker("orders"), until: time.Now().Add(time.Second)}
-		_, p := piped(t, b)
-		p.login()
+		p := loggedIn(t, b)
 		p.sender(0, "orders")
 		if n := b.asked.Load(); n < 2 || n > 12 {
 			t.Errorf("asked %d times within a second", n)
@@ -135,8 +133,7 @@ func TestSessionAttachWaitsWhileTheBrokerIsBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &busyAtFirst{fakeBroker: newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 10, RequiresSession: true}, "orders")}
-		_, p := piped(t, b)
-		p.login()
+		p := loggedIn(t, b)
 		p.receiver(0, "orders", func(a *wire.Attach) { a.Source.Filter = wire.Map{{Key: sessionFilterKey, Value: "one"}} })
 		if n := b.accept.Load(); n != 3 {
 			t.Errorf("asked for the session %d times", n)

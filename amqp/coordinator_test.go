@@ -29,8 +29,7 @@ func unhex(t testing.TB, s string) []byte {
 // one in the answer.
 func TestTransactionFramesKeepTheirBytes(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newTransactionLog())
-	p.login()
+	p := loggedIn(t, newTransactionLog())
 	// attach: name "c", handle 0, sender, source without fields, target described 0x30 as list0; trailing
 	// fields omitted.
 	p.write(unhex(t, `00000020 02 00 0000 00 53 12 c0 13 0a a1 01 63 43 42 40 40 00 53 28 45 00 53 30 45 40 42 43`))

@@ -32,8 +32,7 @@ func about(t *testing.T, what string, took, want time.Duration) {
 func TestRepeatedAttachesAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"), manyProcessors)
 		const links, seconds = 2500, 2
 		const perAttach = attachCost + 2*frameCost // with its detach
 		begin := time.Now()

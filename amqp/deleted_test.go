@@ -17,8 +17,7 @@ func TestLinksOfADeletedEntityAreDetached(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders", "bills")
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.sender(0, "orders")
 		p.receiver(1, "orders")
 		p.receiver(2, "orders/$deadletterqueue")
@@ -56,8 +55,7 @@ func TestLinksOfADeletedEntityAreDetached(t *testing.T) {
 func TestManagementLinkOutlivesItsEntity(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 100)

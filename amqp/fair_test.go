@@ -141,8 +141,7 @@ func TestReleaseIsNoFailedDelivery(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
 	h.messages(t, "orders", 1)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	for i := range uint32(20) {
 		p.credit(0, i, 1)
@@ -177,8 +176,7 @@ func TestAttachAnnouncesMaximumSizes(t *testing.T) {
 		{100 << 20, message.BytesMax, batchBytesMax, message.BytesMax + requestOverhead},
 	} {
 		h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		for handle, want := range map[uint32][2]uint64{0: {c.message, c.batch}, 1: {c.request, batchBytesMax}} {
 			address := []string{"orders", "orders/$management"}[handle]
 			p.send(&wire.Attach{Name: address, Handle: handle, Target: &wire.Target{Address: address}})

@@ -22,8 +22,7 @@ func aborted(t *wire.Transfer) { t.Aborted = true }
 func TestAddressesInFourSpellings(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("Orders/in bulk")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	for i, address := range []string{"orders/in bulk", "/Orders/In Bulk", "amqps://host:5671/ORDERS/in%20bulk", "amqp://host/orders%2Fin%20bulk"} {
 		p.sender(uint32(i), address)
 		p.transfer(uint32(i), uint32(i), encodedMessage(t, nil))
@@ -56,8 +55,7 @@ func TestRefusedLinkGetsAnAttachAndADetach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"))
-			p.login()
+			p := loggedIn(t, newFakeBroker("orders"))
 			p.send(&c.attach)
 			a := expect[*wire.Attach](p)
 			if a.Role == wire.RoleReceiver && a.Target != nil || a.Role == wire.RoleSender && a.Source != nil || a.Role == c.attach.Role {
@@ -78,8 +76,7 @@ func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the gateway waits for attachBusyMax
 		h := newFakeBroker("orders")
 		h.busy = true
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.send(&wire.Attach{Target: &wire.Target{Address: "orders"}})
 		expect[*wire.Attach](p)
 		if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionServerBusy || !strings.Contains(d.Error.Description, "A retry may help.") {
@@ -92,8 +89,7 @@ func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 // The reply repeats the values of the client, because SDKs compare them.
 func TestAttachIsEchoed(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	a := p.receiver(4, "amqps://host/orders", func(a *wire.Attach) {
 		a.SndSettleMode, a.RcvSettleMode = ptr(uint8(0)), ptr(uint8(1))
 		a.Source.Outcomes = []wire.Symbol{"amqp:accepted:list"}
@@ -108,8 +104,7 @@ func TestAttachIsEchoed(t *testing.T) {
 func TestDeliveryInManyFrames(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	whole := encodedMessage(t, bytes.Repeat([]byte("x"), 1000))
 	p.transfer(0, 0, whole[:100], more)
@@ -136,8 +131,7 @@ func TestDeliveryInManyFrames(t *testing.T) {
 func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	for range 5 {
 		p.transfer(0, 0, make([]byte, 60<<10), more)
@@ -151,8 +145,7 @@ func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
 func TestBadMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
 	good := encodedMessage(t, []byte("a"))
@@ -181,8 +174,7 @@ func TestBadMessagesAreRefused(t *testing.T) {
 func TestSendRefusedByBroker(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	for i, code := range []fsm.Code{fsm.ServerBusy, fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.Timeout} {
 		h.mu.Lock()
@@ -198,8 +190,7 @@ func TestAcceptedNeighboursShareADisposition(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	start := uint32(math.MaxUint32 - 4) // delivery-ids wrap
 	for i := range uint32(10) {
@@ -259,8 +250,7 @@ func TestCreditFollowsTheLog(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	if f := p.sender(0, "orders"); *f.LinkCredit != linkCreditMax || f.DeliveryCount == nil || f.NextIncomingID == nil {
 		t.Fatalf("first flow %+v", f)
 	}
@@ -291,8 +281,7 @@ func TestCreditFollowsTheCountOfTheSender(t *testing.T) {
 			t.Parallel()
 			h := newFakeBroker("orders")
 			h.hold = make(chan struct{})
-			_, p := piped(t, h)
-			p.login()
+			p := loggedIn(t, h)
 			count := initial
 			credit := func(f *wire.Flow) uint32 { return *f.DeliveryCount + *f.LinkCredit - count } // 2.6.7
 			if got := credit(p.sender(0, "orders", func(a *wire.Attach) { a.InitialDeliveryCount = &initial })); got != linkCreditMax {
@@ -331,8 +320,7 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
 	defer close(h.hold)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	for i := range uint32(linkCreditMax + 1) {
 		p.transfer(0, i, encodedMessage(t, nil))
@@ -348,8 +336,7 @@ func TestInFlightBytesMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.hold = make(chan struct{})
-		_, p := piped(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
-		p.login()
+		p := loggedIn(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
 		p.sender(0, "orders")
 		message := encodedMessage(t, make([]byte, 60<<10))
 		var wrote int
@@ -384,8 +371,7 @@ func TestInFlightBytesMax(t *testing.T) {
 func TestJoinedBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	part := make([]byte, 60<<10)
 	for handle := uint32(0); handle < 1+partialBytesMax/(240<<10); handle++ {
 		p.send(&wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Target: &wire.Target{Address: "orders"}})
@@ -403,8 +389,7 @@ func TestJoinedBytesMax(t *testing.T) {
 // The incoming window is reopened long before it is used up.
 func TestIncomingWindowIsReopened(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sender(0, "orders")
 	for range windowFrames / 2 {
 		p.transfer(0, 0, nil, more)
@@ -417,8 +402,7 @@ func TestIncomingWindowIsReopened(t *testing.T) {
 
 func TestLinksAreBounded(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sendOn(1, &wire.Begin{IncomingWindow: 10})
 	expect[*wire.Begin](p)
 	for i := range uint32(linksMax) {
@@ -443,8 +427,7 @@ func TestLargestMessageIsMeasuredAsSent(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 10
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: most}, "orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders")
 	overhead := len(encodedMessage(t, make([]byte, most))) - most
 	message := encodedMessage(t, make([]byte, most-overhead))

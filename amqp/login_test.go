@@ -259,8 +259,7 @@ func TestRefusedTokenGetsItsStatus(t *testing.T) {
 func TestAuditOfALogin(t *testing.T) {
 	t.Parallel()
 	var j auditCapture
-	_, p := piped(t, newFakeBroker("orders"), j.into, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"), j.into, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
 	p.send(&wire.Attach{Name: "r", Handle: 1, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
 	p.refusedLink()
 	p.sender(2, "orders/$management")

@@ -473,8 +473,7 @@ func TestBusyAnswerHasTheReason(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.sendCode = fsm.ServerBusy
-	_, p := piped(t, h, func(c *Config) { c.BusyReason = func() string { return "Receive something." } })
-	p.login()
+	p := loggedIn(t, h, func(c *Config) { c.BusyReason = func() string { return "Receive something." } })
 	p.sender(0, "orders")
 	p.transfer(0, 0, encodedMessage(t, []byte("a")))
 	if e := p.refused(0, wire.RoleReceiver, wire.ConditionServerBusy); !strings.HasPrefix(e.Description, "Receive something. A retry may help.") {

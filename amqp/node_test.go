@@ -72,8 +72,7 @@ func (p *peer) putToken(audience string, status int32) {
 
 func TestPutTokenIsAnsweredWithAStatus(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.putToken("amqps://host/orders/$management", 202)
 	for name, c := range map[string]struct {
 		arguments wire.Map
@@ -116,8 +115,7 @@ func TestReplyGoesToTheLinkOfItsReplyTo(t *testing.T) {
 	attach := func(handle uint32, name string, target *wire.Target) *wire.Attach {
 		return &wire.Attach{Name: name, Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders/$management"}, Target: target}
 	}
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sendOn(1, &wire.Begin{IncomingWindow: 100})
 	expect[*wire.Begin](p)
 	p.sender(0, "Orders/$Management")
@@ -154,8 +152,7 @@ func fmt3(prefix string, channel uint16) string { return prefix + string(rune('0
 func TestMalformedManagementRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 100)
@@ -196,8 +193,7 @@ func TestPeekIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", management.PeekMessagesMax+10)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 100)
@@ -214,8 +210,7 @@ func TestPeekIsBounded(t *testing.T) {
 // If a client grants no credit for responses, its link is detached before they fill the memory of the member.
 func TestResponsesWithoutCreditAreBounded(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"))
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"))
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
 	credit := requestCreditMax

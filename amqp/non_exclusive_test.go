@@ -79,8 +79,7 @@ func TestLinkWithoutCreditLosesATakenSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newShortSessions(t, 1)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		_, token := p.acceptShared(0, "red", nil)
 		<-time.After(time.Second)
 		p.acceptShared(1, "red", token)
@@ -109,8 +108,7 @@ func TestNonExclusiveSessionsThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newShortSessions(t, 1)
-			_, p := piped(t, h)
-			p.login()
+			p := loggedIn(t, h)
 			if c.held {
 				p.acceptRed(0)
 			}

@@ -47,8 +47,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 50)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 3)
 	ids := p.deliveries(3)
@@ -72,8 +71,7 @@ func TestCreditMayPrecedeTheAttach(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.send(&wire.Attach{Name: "r", Role: true, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}},
 		&wire.Flow{IncomingWindow: 100, Handle: new(uint32), LinkCredit: ptr(uint32(2))})
 	expect[*wire.Attach](p)
@@ -86,8 +84,7 @@ func TestRangesSettleWhatIsThere(t *testing.T) {
 	h := newFakeBroker("orders", "bills")
 	h.messages(t, "orders", 4)
 	h.messages(t, "bills", 2)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	p.receiver(1, "bills")
 	p.credit(0, 0, 2)
@@ -138,13 +135,7 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 		"reject bare": {&wire.Rejected{}, func(c fsm.Counts) bool { return c.DeadLetter == 1 }},
 	} {
 		for _, settled := range []bool{false, true} {
-			h := newFakeBroker("orders")
-			h.messages(t, "orders", 1)
-			_, p := piped(t, h)
-			p.login()
-			p.receiver(0, "orders")
-			p.credit(0, 0, 1)
-			p.deliveries(1)
+			h, p := receiving(t, 1)
 			p.send(dispose(0, 0, settled, c.state))
 			if !settled {
 				d := expect[*wire.Disposition](p)
@@ -181,13 +172,7 @@ func typeName(v any) string {
 // link. The answer is not "busy", after which the Go client would report success.
 func TestSettleAgainAfterServerBusy(t *testing.T) {
 	t.Parallel()
-	h := newFakeBroker("orders")
-	h.messages(t, "orders", 1)
-	_, p := piped(t, h)
-	p.login()
-	p.receiver(0, "orders")
-	p.credit(0, 0, 1)
-	p.deliveries(1)
+	h, p := receiving(t, 1)
 	h.mu.Lock()
 	h.settle = fsm.ServerBusy
 	h.mu.Unlock()
@@ -204,13 +189,7 @@ func TestSettleAgainAfterServerBusy(t *testing.T) {
 
 func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	t.Parallel()
-	h := newFakeBroker("orders")
-	h.messages(t, "orders", 1)
-	_, p := piped(t, h)
-	p.login()
-	p.receiver(0, "orders")
-	p.credit(0, 0, 1)
-	p.deliveries(1)
+	_, p := receiving(t, 1)
 	p.send(dispose(0, 0, false, &wire.Received{}), dispose(0, 0, false, nil))
 	p.send(dispose(0, 0, false, &wire.TransactionalState{TxnID: []byte{1}, Outcome: &wire.Accepted{}}))
 	p.rejected(0, wire.RoleSender, wire.ConditionTransactionUnknownID, false)
@@ -237,8 +216,7 @@ func TestDrainIsAnswered(t *testing.T) {
 			t.Parallel()
 			h := newFakeBroker("orders")
 			h.messages(t, "orders", c.there)
-			_, p := piped(t, h)
-			p.login()
+			p := loggedIn(t, h)
 			p.receiver(0, "orders")
 			want := min(c.there, c.credit)
 			if c.before {
@@ -274,8 +252,7 @@ func (h *fakeBroker) cancelled() int {
 func TestRevokedCreditReleasesMessages(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 10)
 	p.quiet()
@@ -294,8 +271,7 @@ func TestRevokedCreditReleasesMessages(t *testing.T) {
 func TestReceivedAndDeletedMessagesWaitForCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
 	p.credit(0, 0, 10)
 	p.quiet()
@@ -377,8 +353,7 @@ func TestDetachReleasesOnlyWhatWasNotSent(t *testing.T) {
 func TestConnectionLossReleasesAndCloses(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 10)
 	p.quiet()
@@ -396,8 +371,7 @@ func TestFailedLockDetachesTheLink(t *testing.T) {
 	for code, want := range map[fsm.Code]wire.Symbol{fsm.ServerBusy: wire.ConditionDetachForced, fsm.EntityNotFound: wire.ConditionNotFound} {
 		h := newFakeBroker("orders")
 		h.lockCode = code
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders")
 		p.credit(0, 0, 1)
 		if d := expect[*wire.Detach](p); d.Error.Condition != want || !d.Closed {
@@ -411,8 +385,7 @@ func TestLockIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders")
 		p.credit(0, 0, 1)
 		go func() {
@@ -509,8 +482,7 @@ func TestReceivedAndDeletedMessagesHaveAnEmptyTag(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
 	p.credit(0, 0, 2)
 	for range 2 {

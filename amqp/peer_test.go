@@ -46,6 +46,26 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 	return s, p
 }
 
+// loggedIn is the client of a new Server, with its connection and its first session open.
+func loggedIn(t testing.TB, b Broker, change ...func(*Config)) *peer {
+	t.Helper()
+	_, p := piped(t, b, change...)
+	p.login()
+	return p
+}
+
+// receiving is a client that has received the n messages of the queue "orders" over the link 0, as the deliveries 0 to n-1.
+func receiving(t testing.TB, n int) (*fakeBroker, *peer) {
+	t.Helper()
+	h := newFakeBroker("orders")
+	h.messages(t, "orders", n)
+	p := loggedIn(t, h)
+	p.receiver(0, "orders")
+	p.credit(0, 0, uint32(n))
+	p.deliveries(n)
+	return h, p
+}
+
 // connect adds a connection to a Server.
 func connect(t testing.TB, s *Server) *peer {
 	t.Helper()

@@ -64,8 +64,7 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 	book := &logCapture{entries: make(map[string]map[string]any)}
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
-	_, p := piped(t, h, func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(book, nil)) })
-	p.login()
+	p := loggedIn(t, h, func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(book, nil)) })
 
 	p.send(&wire.Attach{Name: "nowhere", Handle: 9, Target: &wire.Target{Address: "nowhere"}})
 	expect[*wire.Attach](p)

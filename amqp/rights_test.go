@@ -144,8 +144,7 @@ func TestRevokedKeyIsNoticedAtTheNextUse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all, revoke := revocable(fsm.Manage)
 				g := &scriptedAuthorizer{grants: map[string]Grant{ruleName: all}}
-				_, p := piped(t, newFakeBroker("orders"), g.through)
-				p.login()
+				p := loggedIn(t, newFakeBroker("orders"), g.through)
 				p.sender(0, "orders")
 				p.sender(1, "orders/$management")
 				p.receiver(2, "orders/$management")
@@ -182,8 +181,7 @@ func TestRevokedKeyEndsWaitingForASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, revoke := revocable(fsm.Manage)
 		h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
-		_, p := piped(t, h, (&scriptedAuthorizer{grants: map[string]Grant{ruleName: all}}).through)
-		p.login()
+		p := loggedIn(t, h, (&scriptedAuthorizer{grants: map[string]Grant{ruleName: all}}).through)
 		p.send(&wire.Attach{Name: "r", Handle: 0, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders", Filter: wire.Map{{Key: sessionFilterKey}}}, Target: &wire.Target{}})
 		synctest.Wait()
 		revoke()

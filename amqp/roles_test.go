@@ -13,8 +13,7 @@ import (
 // allows.
 func TestEntitiesAreFoundInEverySpelling(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker().topic("Shop/Orders", "Paid"))
-	p.login()
+	p := loggedIn(t, newFakeBroker().topic("Shop/Orders", "Paid"))
 	handle := uint32(0)
 	for _, path := range []string{
 		"Shop/Orders/Subscriptions/Paid", "shop/orders/subscriptions/paid", "/SHOP/ORDERS/SUBSCRIPTIONS/PAID",
@@ -84,8 +83,7 @@ func TestRolesOfLinks(t *testing.T) {
 	h.change("out", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
 	h.change("dead", func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = "Topic" })
 	h.change("topic/subscriptions/fwd", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	for i, c := range []struct {
 		path  string
 		sends bool
@@ -142,8 +140,7 @@ func TestRolesOfLinks(t *testing.T) {
 func TestForwardingEndsReceivingLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.receiver(0, "orders")
 	h.mu.Lock()
 	h.lockCode = fsm.NotAllowed

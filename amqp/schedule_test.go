@@ -24,8 +24,7 @@ func managementPeer(t *testing.T, b Broker, rights fsm.Rights, change ...func(*C
 
 func managementPeerAt(t *testing.T, b Broker, rights fsm.Rights, node string, change ...func(*Config)) *peer {
 	t.Helper()
-	_, p := piped(t, b, append(change, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: rights}} })...)
-	p.login()
+	p := loggedIn(t, b, append(change, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: rights}} })...)
 	p.sender(0, node)
 	p.receiver(1, node)
 	p.credit(1, 0, 1000)
@@ -426,13 +425,7 @@ func TestSDKDelayedAbandon(t *testing.T) {
 // An invalid delivery time is refused, and the lock does not change.
 func TestDeliveryTimeFaults(t *testing.T) {
 	t.Parallel()
-	h := newFakeBroker("orders")
-	h.messages(t, "orders", 1)
-	_, p := piped(t, h)
-	p.login()
-	p.receiver(0, "orders")
-	p.credit(0, 0, 1)
-	p.deliveries(1)
+	h, p := receiving(t, 1)
 	yes := true
 	described := func(descriptor string, value any) *wire.Modified {
 		return &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(settlement.DeliveryTimeKey), Value: wire.Described{Descriptor: wire.Symbol(descriptor), Value: value}}}}

@@ -39,8 +39,7 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 		h.colored(t, "orders", "red", 0, 3)
 		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
 		h.colored(t, "orders", "red", 3, 4)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		a := p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		if d, ok := a.Source.Filter.Get("jms-selector").(wire.Described); !ok || d.Value != "JMSType = 'red'" {
 			t.Errorf("reply with the filters %v", a.Source.Filter)
@@ -82,8 +81,7 @@ func TestConsumerWithSelectorReceivesAndDeletes(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 2)
 		h.colored(t, "orders", "blue", 0, 3)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders", selecting("JMSType = 'blue'"), func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
 		p.credit(0, 0, 10)
 		p.expectBodies(t, 0, 3)
@@ -102,8 +100,7 @@ func TestConsumerWithSelectorFindsWhatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 2)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders")
 		p.credit(0, 0, 2)
 		p.expectBodies(t, 0, 2) // held
@@ -141,8 +138,7 @@ func TestConsumerWithSelectorKeepsTheOrderOfWhatItReturns(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
 		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 3)
 		p.expectBodies(t, 0, 3)
@@ -162,8 +158,7 @@ func TestConsumersShareByTheirSelectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		selects := [][]string{{"red"}, {"blue"}, {"blue", "green"}}
 		for i, colors := range selects {
 			p.receiver(uint32(i), "orders", selecting("JMSType IN ('"+strings.Join(colors, "','")+"')"))
@@ -225,8 +220,7 @@ func TestConsumerWithSelectorReceivesFromEveryShard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders", "shard-0", "shard-1")
-		_, p := piped(t, shardedBroker{h})
-		p.login()
+		p := loggedIn(t, shardedBroker{h})
 		h.colored(t, "shard-1", "red", 0, 1)
 		behind := fsm.Address{Entity: h.names["shard-1"].ID}
 		held := h.do(fsm.LockMessages{Address: behind, Max: 1}).Deliveries
@@ -258,8 +252,7 @@ func TestDrainOfSelectorLooksAtEveryMessage(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 1)
 		h.colored(t, "orders", "blue", 0, 3*management.PeekMessagesMax)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders")
 		p.credit(0, 0, 1)
 		p.expectBodies(t, 0, 1)
@@ -308,8 +301,7 @@ func TestConsumerWithSelectorWaitsForTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
 		b := &lookingBroker{fakeBroker: h}
-		_, p := piped(t, b)
-		p.login()
+		p := loggedIn(t, b)
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		b.fail(fsm.ServerBusy)
 		p.credit(0, 0, 5)
@@ -381,8 +373,7 @@ func TestConsumersWithSelectorsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"))
-			p.login()
+			p := loggedIn(t, newFakeBroker("orders"))
 			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &row.source, Target: &wire.Target{}}
 			selecting("JMSType = 'red'")(a)
 			p.send(a)
@@ -398,8 +389,7 @@ func TestSelectingReceiverEndsWithItsLink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker("orders")
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 5)
 		<-time.After(time.Second)
@@ -422,8 +412,7 @@ func TestDrainGoesOnDuringASearch(t *testing.T) {
 		h := newFakeBroker("orders")
 		h.colored(t, "orders", "blue", 0, 40*management.PeekMessagesMax) // more than scanWorkBurst pays for
 		h.colored(t, "orders", "red", 0, 1)
-		_, p := piped(t, h, func(c *Config) { c.Processors = 1 })
-		p.login()
+		p := loggedIn(t, h, func(c *Config) { c.Processors = 1 })
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 5)
 		<-time.After(time.Millisecond)

@@ -63,8 +63,7 @@ func TestBrowserShowsWhatItsSelectorSelects(t *testing.T) {
 		h.colored(t, "orders", "red", 0, 3)
 		h.colored(t, "orders", "blue", 0, 2*management.PeekMessagesMax)
 		h.colored(t, "orders", "red", 3, 4)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		a := p.receiver(0, "orders", browsing, selecting("JMSType = 'red'"))
 		if d, ok := a.Source.Filter.Get("jms-selector").(wire.Described); !ok || d.Value != "JMSType = 'red'" {
 			t.Errorf("reply with the filters %v", a.Source.Filter)
@@ -109,8 +108,7 @@ func TestSelectorsAreRefusedWithAReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"))
-			p.login()
+			p := loggedIn(t, newFakeBroker("orders"))
 			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders", Filter: c.filter}, Target: &wire.Target{}}
 			if name != "session" {
 				browsing(a)

@@ -81,8 +81,7 @@ func TestLinkOfALostSessionIsDetached(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				_, p := piped(t, newShortSessions(t, 1))
-				p.login()
+				p := loggedIn(t, newShortSessions(t, 1))
 				began := time.Now()
 				p.acceptRed(0)
 				p.credit(0, 0, credit)
@@ -107,8 +106,7 @@ func TestLinkOfALostSessionIsHeldWhileMessagesAreInHand(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				h := newShortSessions(t, 2)
-				_, p := piped(t, h)
-				p.login()
+				p := loggedIn(t, h)
 				p.acceptRed(0)
 				p.credit(0, 0, credit)
 				p.deliveries(2)
@@ -136,8 +134,7 @@ func TestLinkOfALostSessionIsHeldWhileMessagesAreInHand(t *testing.T) {
 func TestFlowBehindTheLastSettlementEndsALostLink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newShortSessions(t, 1))
-		p.login()
+		p := loggedIn(t, newShortSessions(t, 1))
 		p.acceptRed(0)
 		p.credit(0, 0, 1)
 		p.deliveries(1)
@@ -153,8 +150,7 @@ func TestFlowBehindTheLastSettlementEndsALostLink(t *testing.T) {
 func TestLostLinkIsHeldForTenMinutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newShortSessions(t, 1))
-		p.login()
+		p := loggedIn(t, newShortSessions(t, 1))
 		began := time.Now()
 		p.acceptRed(0)
 		p.credit(0, 0, 1)
@@ -214,8 +210,7 @@ func TestRenewedSessionKeepsItsLink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newShortSessions(t, 1)
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		p.acceptRed(0)
 		p.credit(0, 0, 1)
 		lock := lockOf(t, h, expect[*wire.Transfer](p).DeliveryTag)
@@ -254,8 +249,7 @@ func lockOf(t *testing.T, h *fakeBroker, tag []byte) fsm.LockID {
 func TestSettlementsUnderALostSessionSaySo(t *testing.T) {
 	t.Parallel()
 	h := newShortSessions(t, 1)
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	p.acceptRed(0)
 	p.credit(0, 0, 1)
 	id := *expect[*wire.Transfer](p).DeliveryID
@@ -365,8 +359,7 @@ func TestDetachOfASessionIsAnsweredBeforeTheEnd(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := heldReleases{newShortSessions(t, 2), make(chan struct{})}
-				_, p := piped(t, b)
-				p.login()
+				p := loggedIn(t, b)
 				p.acceptRed(0)
 				p.credit(0, 0, 2)
 				p.deliveries(2)

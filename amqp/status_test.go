@@ -23,8 +23,7 @@ func TestStatusOfNewLinks(t *testing.T) {
 	} {
 		h := newFakeBroker("orders")
 		h.change("orders", func(s *fsm.EntitySettings) { s.Status = c.status })
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		attach := func(handle uint32, a wire.Attach, allowed bool) {
 			t.Helper()
 			a.Handle = handle
@@ -61,8 +60,7 @@ func TestDeletedEntityEndsItsLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newFakeBroker("orders")
-			_, p := piped(t, h)
-			p.login()
+			p := loggedIn(t, h)
 			p.sender(0, "orders")
 			p.receiver(1, "orders")
 			p.credit(1, 0, 10) // a Lock waits
@@ -97,8 +95,7 @@ func TestLinkOfDeletedEntityAnswersAllBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	b := &slow{fakeBroker: h, answers: make(chan func(), 3)}
-	_, p := piped(t, b)
-	p.login()
+	p := loggedIn(t, b)
 	p.sender(0, "orders")
 	p.transfer(0, 0, encodedMessage(t, nil)) // will be accepted
 	first := <-b.answers
@@ -238,8 +235,7 @@ func TestSDKQuotaExceeded(t *testing.T) {
 func TestReattachedNameTakesOverTheLink(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	named := func(handle uint32, role wire.Role) *wire.Attach {
 		return &wire.Attach{Name: "mine", Handle: handle, Role: role, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{Address: "orders"}}
 	}
@@ -286,8 +282,7 @@ func TestReattachedNameTakesOverTheLink(t *testing.T) {
 func TestSameNameAtTwoAddressesIsTwoLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders", "bills")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	for handle, queue := range []string{"orders", "bills"} {
 		p.send(&wire.Attach{Name: "s1", Handle: uint32(handle), Role: wire.RoleReceiver, Source: &wire.Source{Address: queue}})
 		expect[*wire.Attach](p)

@@ -17,8 +17,7 @@ import (
 func TestSharedSubscriptionIsNamedByTheLink(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker().topic("events", "billing")
-	_, p := piped(t, h)
-	p.login()
+	p := loggedIn(t, h)
 	shared := func(name string) func(*wire.Attach) {
 		return func(a *wire.Attach) {
 			a.Name = name
@@ -168,8 +167,7 @@ func TestRefusedConsumersCreateNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newFakeBroker("orders").topic("events")
 				deleted := &deletions{fakeBroker: h}
-				_, p := piped(t, deleted, func(config *Config) { config.Authorizer = fakeAuthorizer{Grant{Rights: c.rights}} })
-				p.login()
+				p := loggedIn(t, deleted, func(config *Config) { config.Authorizer = fakeAuthorizer{Grant{Rights: c.rights}} })
 				c.source.Capabilities = []wire.Symbol{topicCapability}
 				for range temporariesMax + 1 { // a refused consumer does not count
 					p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &c.source, Target: &wire.Target{}})
@@ -202,8 +200,7 @@ func (d *deletions) DeleteEntity(ctx context.Context, in fsm.NamespaceID, kind f
 // may have.
 func TestFullTopicRefusesConsumers(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, fullTopic{newFakeBroker().topic("events")})
-	p.login()
+	p := loggedIn(t, fullTopic{newFakeBroker().topic("events")})
 	p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "events", Capabilities: []wire.Symbol{topicCapability}}, Target: &wire.Target{}})
 	if cause := p.refusedLink(); cause.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(cause.Description, "as many subscriptions or selectors as it may have") {
 		t.Errorf("%+v", cause)

@@ -117,8 +117,7 @@ func TestTemporaryQueuesPerConnectionMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker()
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		for handle := range uint32(temporariesMax) {
 			p.temporaryReceiver(handle)
 		}
@@ -141,8 +140,7 @@ func TestTemporaryQueuesPerConnectionMax(t *testing.T) {
 func TestTemporaryQueuesNeedTheRightToManage(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker()
-	_, p := piped(t, h, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send | fsm.Listen}} })
-	p.login()
+	p := loggedIn(t, h, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send | fsm.Listen}} })
 	p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Dynamic: true}, Target: &wire.Target{}})
 	if cause := p.refusedLink(); cause.Condition != wire.ConditionUnauthorizedAccess {
 		t.Errorf("%+v", cause)
@@ -158,8 +156,7 @@ func TestRefusedTemporaryQueueIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeBroker()
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		before := h.queueCount()
 		filter := wire.Map{{Key: sessionFilterKey, Value: "one"}}
 		p.send(&wire.Attach{Name: "session", Role: wire.RoleReceiver, Source: &wire.Source{Dynamic: true, Filter: filter}, Target: &wire.Target{}})
@@ -195,8 +192,7 @@ func TestTemporaryQueuesAreCountedWhileTheyAreCreated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &slowCreation{fakeBroker: newFakeBroker(), resume: make(chan struct{})}
-		_, p := piped(t, h)
-		p.login()
+		p := loggedIn(t, h)
 		before := h.queueCount()
 		dynamic := func(handle uint32) *wire.Attach {
 			return &wire.Attach{Name: fmt.Sprint(handle), Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Dynamic: true}, Target: &wire.Target{}}

@@ -89,8 +89,7 @@ func TestSampledMessagesAreTraced(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Tracer = provider.Tracer("test") })
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"), func(c *Config) { c.Tracer = provider.Tracer("test") })
 	p.sender(0, "orders")
 	for id, properties := range []map[string]any{{traceparentKey: sampled}, {traceparentKey: notSampled}, nil} {
 		p.transfer(0, uint32(id), traced(t, properties))

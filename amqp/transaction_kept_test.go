@@ -161,8 +161,7 @@ func TestKeptSessionIsReleasedAfterTwoMinutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &transactionLog{fakeBroker: newSessions(t, 5*time.Minute, 1), wait: make(chan struct{})}
-		_, p := piped(t, b)
-		p.login()
+		p := loggedIn(t, b)
 		p.coordinator(coordinatorHandle)
 		p.acceptRed(1)
 		p.credit(1, 0, 1)

@@ -53,8 +53,7 @@ const coordinatorHandle = 9
 // transactionPeer is a peer with a coordinator link.
 func transactionPeer(t testing.TB, b Broker, change ...func(*Config)) *peer {
 	t.Helper()
-	_, p := piped(t, b, change...)
-	p.login()
+	p := loggedIn(t, b, change...)
 	p.coordinator(coordinatorHandle)
 	return p
 }

@@ -14,8 +14,7 @@ import (
 // numberedPeer is a managementPeer of a cluster that knows reserved numbers, with a coordinator link.
 func numberedPeer(t *testing.T, b *transactionLog) *peer {
 	t.Helper()
-	_, p := piped(t, b)
-	p.login()
+	p := loggedIn(t, b)
 	p.requestLinks(0, "orders/$management")
 	p.coordinator(coordinatorHandle)
 	return p

@@ -200,8 +200,7 @@ func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 // These limits no longer apply after a token is put.
 func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
-	p.login()
+	p := loggedIn(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
 	for channel := range uint16(unauthenticatedSessionsMax) {
 		p.sendOn(channel+1, &wire.Begin{})
 		expect[*wire.Begin](p)
@@ -272,8 +271,7 @@ func TestTokenBytesMax(t *testing.T) {
 func TestLinklessConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"))
-		p.login()
+		p := loggedIn(t, newFakeBroker("orders"))
 		p.elapse(linklessWithin - time.Minute)
 		p.sender(0, "orders")
 		p.elapse(2 * linklessWithin) // a connection with a link may be idle for any time
