@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -41,6 +42,8 @@ func queryFormats() []golden.Format {
 		{Name: "21 replace, reply", Of: struct{}{}},
 		{Name: "23 campaign, query", Of: partition.Question{}},
 		{Name: "23 campaign, reply", Of: partition.Verdict(0)},
+		{Name: "26 usage, query", Of: struct{}{}},
+		{Name: "26 usage, reply", Of: quota.Report{}},
 	}
 }
 
@@ -51,7 +54,7 @@ func TestQueryFormats(t *testing.T) {
 	formats := queryFormats()
 	for _, kind := range []rpc.QueryKind{
 		rpc.QueryHello, rpc.QueryPledge, rpc.QueryPlacement, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints, rpc.QueryReplaceReplica,
-		rpc.QueryCampaign,
+		rpc.QueryCampaign, rpc.QueryUsage,
 	} {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
 		if !slices.ContainsFunc(formats, isFor) {

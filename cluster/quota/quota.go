@@ -24,8 +24,8 @@ const (
 
 // Report is what a member tells the others.
 type Report struct {
-	Led    map[fsm.NamespaceID]fsm.Usage // of the partitions that it leads
-	Excess []Excess                      // of the partitions that it holds
+	Led    map[fsm.NamespaceID]fsm.Usage `json:"led"`    // of the partitions that it leads
+	Excess []Excess                      `json:"excess"` // of the partitions that it holds
 }
 
 // Config is what a Monitor needs.

@@ -28,10 +28,10 @@ const (
 
 // Excess says that a namespace holds more than its share of a member.
 type Excess struct {
-	Namespace fsm.NamespaceID
-	Resource  Resource
-	Held      uint64 // bytes
-	Share     uint64 // bytes
+	Namespace fsm.NamespaceID `json:"namespace"`
+	Resource  Resource        `json:"resource"`
+	Held      uint64          `json:"heldBytes"`
+	Share     uint64          `json:"shareBytes"`
 }
 
 // capacity is how much of a resource namespaces can hold at a member, in bytes, and how much of that is free.

@@ -38,7 +38,7 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hangups:
-			r.logger.InfoContext(ctx, "reloading keys, certificates and audit log", "signal", "SIGHUP")
+			r.logger.InfoContext(ctx, "reload of keys, certificates and audit log was requested", "signal", "SIGHUP")
 			r.parts.expiries()
 			if err := r.file.reopen(); err != nil {
 				r.logger.WarnContext(ctx, "failed to reopen audit log", "error", err)

@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 9
-	recordedHash   = "a45515d09ce6f4173510150250d9514e"
+	recordedDraft  = 10
+	recordedHash   = "cfd5c9df971383c6e64cc4e2fc879e5d"
 	goldenFilesMin = 60
 )
 
