@@ -15,9 +15,11 @@ import (
 func TestGroupThatLeftIsNotStuck(t *testing.T) {
 	t.Parallel()
 	k := New(&Config{
-		Latency: func() partition.LogLatency { return partition.LogLatency{Oldest: raftgroup.OldestWriteMax + time.Second} },
-		Groups:  func() map[fsm.PartitionID]*partition.Group { return nil },
-		Logger:  slog.New(slog.DiscardHandler),
+		Latency: func() partition.LogLatency {
+			return partition.LogLatency{Oldest: raftgroup.OldestWriteMax + time.Second}
+		},
+		Groups: func() map[fsm.PartitionID]*partition.Group { return nil },
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	k.state(7).stuck = true
 	if s := k.Stats(); s.Stuck != 1 {
