@@ -11,7 +11,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition/raftlog"
-	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -25,11 +24,6 @@ func (m poisonedMachine) Apply(env fsm.Env, command []byte) fsm.Result {
 		panic("planted")
 	}
 	return m.Machine.Apply(env, command)
-}
-
-func TestMarksOfSkippedEntriesAreStored(t *testing.T) {
-	t.Parallel()
-	golden.JSON(t, "testdata/skipped.golden", []golden.Format{{Name: "skipped entry", Of: SkippedEntry{}}})
 }
 
 // withStopped opens the log of a member that is stopped.
