@@ -62,6 +62,13 @@ func (f *auditFile) reopen() error {
 	return err
 }
 
+// end closes the file and logs a failure.
+func (f *auditFile) end(logger *slog.Logger) {
+	if err := f.close(); err != nil {
+		logger.Warn("failed to close audit log", "error", err)
+	}
+}
+
 // close writes the last lines.
 func (f *auditFile) close() error {
 	f.lines.close()

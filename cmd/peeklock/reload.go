@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
@@ -27,6 +30,21 @@ type reloader struct {
 
 	keys   []auth.Key // the configured keys in use
 	failed string     // the last failure that was logged
+}
+
+// start warns of short keys and reloads what changes until the returned function is called, which waits for the end. From then on
+// SIGHUP still does not end the process.
+func (r *reloader) start(ctx context.Context) (stop func()) {
+	warnShortKeys(ctx, r.keys, r.logger)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // which ends a process that does not expect it
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx, hangups) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // run ends with ctx.

@@ -7,10 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"os/signal"
-	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -69,18 +65,11 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	processors := raiseProcs(procsServe)
 	logger := config.NewLogger(p.Err, s.LogLevel, s.LogFormat)
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // which ends a process that does not expect it
-	defer signal.Stop(hangups)
-	audit, auditFile, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
+	audit, auditFile, err := openAudit(s, logger)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := auditFile.close(); err != nil {
-			logger.WarnContext(ctx, "failed to close audit log", "error", err)
-		}
-	}()
+	defer auditFile.end(logger) //nolint:contextcheck // the lines at its end outlive ctx
 	stopProfile, err := servePprof(ctx, profile, logger)
 	if err != nil {
 		return err
@@ -111,14 +100,8 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	if err != nil {
 		return err
 	}
-	warnShortKeys(ctx, keys.Keys, logger)
+	defer (&reloader{settings: s, parts: parts, member: m, file: auditFile, logger: logger, keys: keys.Keys}).start(ctx)()
 	defer parts.memory.start(ctx)()
-	reload := &reloader{settings: s, parts: parts, member: m, file: auditFile, logger: logger, keys: keys.Keys}
-	reloadCtx, stopReload := context.WithCancel(ctx)
-	var reloading sync.WaitGroup
-	reloading.Go(func() { reload.run(reloadCtx, hangups) })
-	defer reloading.Wait()
-	defer stopReload()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", cli.Version())
 	logWarnings(ctx, s, logger)

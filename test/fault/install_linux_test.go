@@ -24,7 +24,7 @@ const (
 )
 
 // families are the address families of the unit by the names in systemd.exec(5).
-var families = map[string]uint32{"AF_UNIX": syscall.AF_UNIX, "AF_INET": syscall.AF_INET, "AF_INET6": syscall.AF_INET6} //nolint:gochecknoglobals // a table
+var families = map[string]uint32{"AF_UNIX": syscall.AF_UNIX, "AF_INET": syscall.AF_INET, "AF_INET6": syscall.AF_INET6}
 
 // init makes this binary the helper that runs a program under the address filter of the unit.
 func init() { //nolint:gochecknoinits // before the flags of the tests are read
@@ -38,7 +38,7 @@ func init() { //nolint:gochecknoinits // before the flags of the tests are read
 		err = syscall.Exec(os.Args[1], os.Args[1:], nil)
 	}
 	fmt.Fprintln(os.Stderr, "run under an address filter:", err)
-	os.Exit(1)
+	os.Exit(1) //nolint:forbidigo // there is no main to return to
 }
 
 // filterFamilies makes socket(2) fail with EAFNOSUPPORT for other address families, as RestrictAddressFamilies= does.
@@ -60,7 +60,7 @@ func filterFamilies(names []string) error {
 	program = append(program, syscall.SockFilter{Code: answer, K: fail}, syscall.SockFilter{Code: answer, K: allow})
 	program[1].Jf = n + 2 // load, the comparisons, the failure
 	list := syscall.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if _, _, code := syscall.RawSyscall(syscall.SYS_PRCTL, setFilter, modeFilter, uintptr(unsafe.Pointer(&list))); code != 0 { //nolint:gosec // the kernel reads the program
+	if _, _, code := syscall.RawSyscall(syscall.SYS_PRCTL, setFilter, modeFilter, uintptr(unsafe.Pointer(&list))); code != 0 {
 		return fmt.Errorf("install the filter: %w", code)
 	}
 	return nil
@@ -117,7 +117,7 @@ func TestInstallationByTheDocuments(t *testing.T) {
 		args = append(args, "--server", "https://a:5300,https://b:5300,https://c:5300", "--ca", "/etc/peeklock/clients-ca.crt")
 		return m.cli(files, key, args)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // other processes report no event
 		if said := cli("member", "list"); strings.Count(said, "alive") == 3 {
 			break
 		} else if time.Now().After(deadline) {
@@ -160,11 +160,11 @@ func (m *machines) log(name string) string { return filepath.Join(m.root, name+"
 func (m *machines) etc(name string) string {
 	m.t.Helper()
 	dir := filepath.Join(m.root, name, "etc")
-	if err := os.MkdirAll(filepath.Join(dir, "peeklock"), 0o755); err != nil { //nolint:gosec // as on a machine
+	if err := os.MkdirAll(filepath.Join(dir, "peeklock"), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
 	for file, text := range map[string]string{"hosts": m.hosts, "nsswitch.conf": "hosts: files\n", "resolv.conf": "", "serve": "", "filter": ""} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil { //nolint:gosec // as on a machine
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
 			m.t.Fatal(err)
 		}
 	}

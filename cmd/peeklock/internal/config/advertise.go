@@ -26,10 +26,11 @@ func (s *Settings) GossipAdvertise(ctx context.Context, lookup Lookup, logger *s
 	bound, _ := netip.ParseAddr(host)            // invalid: all addresses, or a name
 	isLocal := IsLoopback(s.Gossip)
 	address, err := netip.ParseAddr(s.Advertise)
+	isName := err != nil // or empty
 	switch {
-	case s.Advertise == "" || isLocal && err != nil:
-		return "", nil
-	case err != nil:
+	case s.Advertise == "" || isLocal && isName:
+		return "", nil //nolint:nilerr // a name is no error
+	case isName:
 		if address, err = resolveAdvertise(ctx, lookup, family(bound), s.Advertise, logger); err != nil {
 			return "", err
 		}
