@@ -303,11 +303,10 @@ func TestKeysAndAuthorityRotateUnderLoad(t *testing.T) {
 					continue
 				}
 				for _, ends := range [][2]int{{i, j}, {j, i}} {
-					conn, err := c.nodes[ends[0]].peers.Dial(t.Context(), peer.ForwardStream, c.nodes[ends[1]].ID(), 0)
-					if err != nil {
-						t.Fatalf("step %d at member %d: a new stream from %d to %d: %v", number+1, i, ends[0], ends[1], err)
-					}
-					_ = conn.Close()
+					kit.Eventually(t, fmt.Sprintf("step %d at member %d: a new stream from %d to %d", number+1, i, ends[0], ends[1]), func() bool {
+						conn, err := c.nodes[ends[0]].peers.Dial(t.Context(), peer.ForwardStream, c.nodes[ends[1]].ID(), 0)
+						return err == nil && conn.Close() == nil
+					})
 				}
 			}
 		}

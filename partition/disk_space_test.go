@@ -72,7 +72,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 		kit.Eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
 		for _, c := range []fsm.Command{
 			send(1, body(2)),
-			fsm.Transact{},
+			fsm.Transact{Sends: []fsm.SendMessages{send(1, body(2))}},
 			fsm.TransferMessages{Entity: 1},
 			fsm.CreateEntity{},
 			fsm.CreateNamespace{},

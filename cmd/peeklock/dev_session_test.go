@@ -40,7 +40,7 @@ func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 	}
 
 	peeked := say(t, a, 0, "message", "peek", "orders", "--session", "red", "-o", "json")
-	wants(t, peeked, `"sessionId":"red","state":"active"`, `"body":"r3"`, `"state":"scheduled"`)
+	wants(t, peeked, `"state":"active"`, `"sessionId":"red","body":"r3"`, `"state":"scheduled"`)
 	if strings.Contains(peeked, `"body":"b1"`) || strings.Contains(peeked, `"body":"e1"`) {
 		t.Errorf("messages of other sessions: %s", peeked)
 	}

@@ -341,7 +341,7 @@ func (o *emulatorOptions) start(ctx context.Context, p cli.Process, out *output.
 	if err := errors.Join(created.note(out), files.note(out, nil)); err != nil {
 		return err
 	}
-	return errors.Join(out.Note("%s\nhealth and administration on %s, the console on %s%s", ready.ConnectionString, ready.Admin, ready.Admin, console.Path), out.Note(emulatorUp))
+	return errors.Join(out.Note("%s\nconsole on %s%s\nhealth and administration on %s", ready.ConnectionString, ready.Admin, console.Path, ready.Admin), out.Note(emulatorUp))
 }
 
 // close closes the member. Data that is not kept needs no orderly end.
