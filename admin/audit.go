@@ -32,9 +32,11 @@ func (s *core) auditChange(r *http.Request, c auditedChange, err error) {
 	if err != nil {
 		outcome = statusOf(codeOf(unknownIfChanged(r, err))).name
 	}
-	line := []any{"event", "admin_change", "who", v.caller, "peer", r.RemoteAddr,
+	line := []any{
+		"event", "admin_change", "who", v.caller, "peer", r.RemoteAddr,
 		"operation", c.operation, "kind", c.kind, "name", truncate(c.name), "rule", truncate(c.rule),
-		"namespace", s.config.Control.NamespaceName(v.namespace), "outcome", outcome}
+		"namespace", s.config.Control.NamespaceName(v.namespace), "outcome", outcome,
+	}
 	if v.count > 0 {
 		line = append(line, "messages", v.count)
 	}

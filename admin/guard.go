@@ -56,7 +56,7 @@ func (s *core) limit(next http.Handler) http.Handler {
 			return
 		}
 		answer := &answerWriter{ResponseWriter: w, core: s, slot: held, request: r}
-		defer func() { held.finish(answer.bytes) }()
+		defer func() { held.finish(answer.bytes) }() //nolint:contextcheck // nothing in it waits
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
 		if s.config.TrackChanges != nil {

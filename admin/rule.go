@@ -194,7 +194,7 @@ func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
 			return withEntityName(topic, err)
 		}
 		for i := range subscriptions {
-			if err := test.subscription(r.Context(), string(subscriptions[i].Name)); err != nil {
+			if err := test.subscription(r.Context(), subscriptions[i].Name); err != nil {
 				return err
 			}
 		}
@@ -202,7 +202,7 @@ func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
 			s.writeJSON(w, r, http.StatusOK, test.answer)
 			return nil
 		}
-		after = string(subscriptions[len(subscriptions)-1].Name)
+		after = subscriptions[len(subscriptions)-1].Name
 	}
 }
 

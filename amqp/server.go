@@ -205,7 +205,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 		c.scanWork.Open(s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst))
 	}
 	c.memory.account = s.budget.Open(c.memoryChanged)
-	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }
+	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) } //nolint:contextcheck // the connection outlives the call
 	s.conns[c] = struct{}{}
 	s.group.Add(1)
 	return c, true

@@ -68,7 +68,7 @@ type settleCall struct {
 	deliveries    []settledDelivery
 	settlements   []fsm.Settlement
 	outcome       outcome
-	clientSettled bool // the client has settled: it gets no answer
+	clientSettled bool   // the client has settled: it gets no answer
 	share         *share // nil: they store nothing
 	spans         []trace.Span
 }

@@ -56,7 +56,7 @@ func TestResponsesOfOneKeyAreBoundedTogether(t *testing.T) {
 			t.Errorf("%d bytes of answers are taken by one key, of %d", held, most)
 		}
 		refused := 0
-		time.Sleep(shareWithin + time.Second)
+		<-time.After(shareWithin + time.Second)
 		close(b.answer)
 		for _, p := range peers {
 			r := p.response()

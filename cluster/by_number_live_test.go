@@ -148,7 +148,7 @@ func (c *testCluster) bodies(at fsm.EntityRef, sub fsm.SubQueue) (all []string) 
 	name := map[fsm.SubQueue]string{fsm.DeadLetterQueue: "deadLetter"}[sub]
 	kit.Eventually(c.t, "the messages can be read", func() bool {
 		all = []string{}
-		page, err := inspect.New(inspected{c.any().Router()}).Peek(c.t.Context(), inspect.Place{Namespace: fsm.DefaultNamespace, Name: string(at.Name)},
+		page, err := inspect.New(inspected{c.any().Router()}).Peek(c.t.Context(), inspect.Place{Namespace: fsm.DefaultNamespace, Name: at.Name},
 			&api.Selection{SubQueue: name}, 0, 1000, 100)
 		for i := range page.Messages {
 			all = append(all, *page.Messages[i].Body)

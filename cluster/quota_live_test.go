@@ -29,7 +29,7 @@ func namespacesShareMemory(t *testing.T) {
 	sent := 0
 	refused := fsm.OK
 	for range 40 {
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		batch := make([]fsm.Message, perSecond)
 		for i := range batch {
 			batch[i] = fsm.Message{Payload: []byte{1}}

@@ -163,13 +163,6 @@ func (n *Node) open(ctx context.Context) error {
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicas.Name})
-	n.quotas = quota.New(&quota.Config{
-		Self: n.self, Groups: n.replicas.All, Others: members{n}.others, Members: members{n}.holders, Disk: members{n}.diskForData,
-		Ask: func(ctx context.Context, member fsm.MemberID) (quota.Report, error) {
-			return askUsage.Ask(ctx, n.member(member), struct{}{})
-		},
-		ViewCatalog: query.Replicas{Local: reach.LocalReplica}.ViewCatalog, Logger: n.log,
-	})
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
@@ -195,6 +188,17 @@ func (n *Node) open(ctx context.Context) error {
 		n.startTask(task)
 	}
 	return nil
+}
+
+// newQuotas returns the shares of namespaces.
+func (n *Node) newQuotas() *quota.Monitor {
+	return quota.New(&quota.Config{
+		Self: n.self, Groups: n.replicas.All, Others: members{n}.others, Members: members{n}.holders, Disk: members{n}.diskForData,
+		Ask: func(ctx context.Context, member fsm.MemberID) (quota.Report, error) {
+			return askUsage.Ask(ctx, n.member(member), struct{}{})
+		},
+		ViewCatalog: query.Replicas{Local: transport{n}.LocalReplica}.ViewCatalog, Logger: n.log,
+	})
 }
 
 // replicaConfig returns the configuration of this member's replica of a partition.
@@ -266,6 +270,7 @@ func (n *Node) confirmRemoved(ctx context.Context, id fsm.PartitionID, number ui
 
 // openParts creates the parts that reach other members through the node.
 func (n *Node) openParts() {
+	n.quotas = n.newQuotas()
 	n.healer = &replicas.Healer{Set: n.replicas, Leader: n.router.Leader, Go: n.startTask}
 	n.retirer = &replicas.Retirer{
 		Set: n.replicas, Confirm: n.confirmRemoved, Go: n.startTask, Busy: make(chan struct{}, 1),

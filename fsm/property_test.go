@@ -272,9 +272,9 @@ func (h *history) redrive(*rapid.T) {
 }
 
 func (h *history) settleUnlocked(*rapid.T) {
-	c := fsm.SettleUnlocked{Address: h.address(), Verb: fsm.Complete, States: fsm.StateSet(rapid.SampledFrom([]fsm.StateSet{
+	c := fsm.SettleUnlocked{Address: h.address(), Verb: fsm.Complete, States: rapid.SampledFrom([]fsm.StateSet{
 		fsm.SetOf(fsm.Ready), fsm.SetOf(fsm.Deferred), fsm.SetOf(fsm.Scheduled), fsm.SetOf(fsm.Ready, fsm.Deferred, fsm.Scheduled),
-	}).Draw(h.t, "states"))}
+	}).Draw(h.t, "states")}
 	if rapid.Bool().Draw(h.t, "release") {
 		c.Verb, c.States = fsm.Release, fsm.SetOf(fsm.Deferred)
 	}

@@ -17,7 +17,7 @@ import (
 // poisonedMachine panics on a command that contains poison.
 type poisonedMachine struct{ *queue.Machine }
 
-var poison = []byte("panics on every replica") //nolint:gochecknoglobals // read only
+var poison = []byte("panics on every replica")
 
 func (m poisonedMachine) Apply(env fsm.Env, command []byte) fsm.Result {
 	if bytes.Contains(command, poison) {

@@ -112,7 +112,7 @@ func (c *candidate) bodyMatches(contains []byte, path *jsonPath) (bool, error) {
 		} else if text, ok := wire.StringOf(value); ok {
 			content = text
 		}
-		switch kind {
+		switch kind { //nolint:exhaustive // the others are no body
 		case wire.SectionData:
 			document = append(document[:len(document):len(document)], content...)
 		case wire.SectionValue:

@@ -168,4 +168,4 @@ func toTime(t fsm.Instant) *time.Time {
 }
 
 // deadLetterSource returns the entity of a dead letter as clients see it.
-func deadLetterSource(at *fsm.EntityRef) string { return strings.ToLower(string(at.Name)) }
+func deadLetterSource(at *fsm.EntityRef) string { return strings.ToLower(at.Name) }

@@ -211,7 +211,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		if _, err := finder.Peek(t.Context(), place, &api.Selection{}, 0, 1, 1); !errors.Is(err, fsm.ServerBusy) {
 			t.Errorf("a fifth request: got %v, want %v", err, fsm.ServerBusy)
 		}
-		time.Sleep(6 * time.Second)
+		<-time.After(6 * time.Second)
 		b.messages = b.messages[:2]
 		close(b.hold)
 		requests.Wait()

@@ -57,7 +57,7 @@ func Parse(encoded []byte, bodyMax int) (m Message, bodyBytes int, err error) {
 		if kind, value, _, encoded, err = wire.NextSection(encoded); err != nil {
 			return m, 0, fmt.Errorf("read message: %w", err)
 		}
-		switch kind {
+		switch kind { //nolint:exhaustive // parseSection has the others
 		case wire.SectionData:
 			section, _ := wire.BinaryOf(value)
 			data, bodyBytes = append(data, section), bodyBytes+len(section)

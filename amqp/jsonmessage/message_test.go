@@ -18,10 +18,16 @@ func everyValue() wire.Map {
 	at := time.UnixMilli(1795176000123).UTC()
 	var m wire.Map
 	for i, v := range []any{
-		nil, true, false, "text ü", wire.Symbol("symbol"), []byte{0, 255}, int8(-8), int16(-16), int32(-32), int64(-64), int64(math.MaxInt64), int64(math.MinInt64),
+		nil, true, false, "text ü", wire.Symbol("symbol"),
+		[]byte{0, 255},
+		int8(-8), int16(-16), int32(-32), int64(-64), int64(math.MaxInt64), int64(math.MinInt64),
 		uint8(8), uint16(16), uint32(32), uint64(64), uint64(math.MaxUint64), float32(1.1), 1.1, math.Inf(1), math.NaN(), math.Copysign(0, -1), wire.Char('ü'),
-		at, time.UnixMilli(-62_135_596_800_000).UTC(), time.UnixMilli(math.MaxInt64 / 4).UTC(), wire.UUID{1, 2, 255}, []any{int32(1), "two", []any{}},
-		wire.Map{{Key: int32(7), Value: wire.Symbol("x")}}, wire.Array{Values: []int64{1, 2}}, wire.Described{Descriptor: wire.Symbol("d"), Value: uint64(1)},
+		at, time.UnixMilli(-62_135_596_800_000).UTC(), time.UnixMilli(math.MaxInt64 / 4).UTC(),
+		wire.UUID{1, 2, 255},
+		[]any{int32(1), "two", []any{}},
+		wire.Map{{Key: int32(7), Value: wire.Symbol("x")}},
+		wire.Array{Values: []int64{1, 2}},
+		wire.Described{Descriptor: wire.Symbol("d"), Value: uint64(1)},
 	} {
 		m = append(m, wire.Pair{Key: string(rune('A' + i)), Value: v})
 	}

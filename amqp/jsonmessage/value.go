@@ -16,7 +16,9 @@ import (
 )
 
 // Value is an AMQP value: of the Go types that wire.DecodeValue returns.
-type Value struct{ Go any }
+type Value struct {
+	Go any `json:"-"` // MarshalJSON writes it
+}
 
 // Names of the types in the JSON form. typeAMQP is that of every type that has no name here.
 const (
@@ -51,7 +53,8 @@ const lastYear = 9999
 
 // MarshalJSON implements json.Marshaler.
 func (v Value) MarshalJSON() ([]byte, error) {
-	name, value := "", any(nil)
+	var name string
+	var value any
 	switch x := v.Go.(type) {
 	case nil, bool, string:
 		return json.Marshal(x)

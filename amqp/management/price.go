@@ -21,8 +21,8 @@ type Price struct {
 
 // PriceOf returns the price of a request; the zero Price for an unknown operation.
 func PriceOf(operation string, at *fsm.EntityRef, request any) (p Price) {
-	row, body := table[operation], wire.Map(nil)
-	body, _ = request.(wire.Map)
+	row := table[operation]
+	body, _ := request.(wire.Map)
 	if row.work != nil {
 		p.Work = row.work(at, body)
 	}
@@ -68,6 +68,7 @@ const (
 func renewWork(_ *fsm.EntityRef, body wire.Map) int {
 	return countOf(body.Get("lock-tokens")) / ItemsPerUnit
 }
+
 func renewBytes(_ *fsm.EntityRef, body wire.Map) int {
 	return countOf(body.Get("lock-tokens")) * timeBytes
 }
@@ -111,6 +112,7 @@ func deferredBytes(at *fsm.EntityRef, body wire.Map) int {
 func scheduleWork(_ *fsm.EntityRef, body wire.Map) int {
 	return countOf(body.Get("messages")) / ItemsPerUnit
 }
+
 func scheduleBytes(_ *fsm.EntityRef, body wire.Map) int {
 	return countOf(body.Get("messages")) * numberBytes
 }

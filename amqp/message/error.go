@@ -6,6 +6,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
+// The limits of a message, in bytes unless the name says otherwise.
 const (
 	BytesMax           = 16 << 20 // largest message accepted, whatever its queue allows
 	NameCharactersMax  = 128      // message-id, group-id and partition keys

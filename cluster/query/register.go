@@ -10,10 +10,10 @@ import (
 )
 
 // CatalogIndex asks the leader of the catalog for the index that it has applied, once a quorum has confirmed that it leads.
-var CatalogIndex = rpc.Query[struct{}, uint64]{Kind: rpc.QueryCatalogIndex}
+var CatalogIndex = rpc.Query[struct{}, uint64]{Kind: rpc.QueryCatalogIndex} //nolint:gochecknoglobals // never changed
 
 // StatusOfReplica asks a member for the status of its replica of a partition.
-var StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
+var StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus} //nolint:gochecknoglobals // never changed
 
 // StatusQuery asks for the status of the replica of a partition.
 type StatusQuery struct {

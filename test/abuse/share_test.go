@@ -30,7 +30,8 @@ func settleWithProperties(ctx context.Context, at *target) error {
 		tokens[i][14], tokens[i][15] = byte(i>>8), byte(i)
 	}
 	request := nodeRequest(wire.Map{{Key: "operation", Value: "com.microsoft:update-disposition"}}, wire.Map{
-		{Key: "disposition-status", Value: "abandoned"}, {Key: "lock-tokens", Value: wire.Array{Values: tokens}},
+		{Key: "disposition-status", Value: "abandoned"},
+		{Key: "lock-tokens", Value: wire.Array{Values: tokens}},
 		{Key: "properties-to-modify", Value: wire.Map{{Key: "p", Value: strings.Repeat("x", 24<<10)}}},
 	})
 	return at.swarm(ctx, at.attackers(12, 48), func(ctx context.Context, i int, c *rawamqp.Conn) error {
@@ -77,7 +78,7 @@ func scrapeAtFullRate(ctx context.Context, at *target) error {
 		for range 100 {
 			http11.countHit()
 			if _, err := fmt.Fprintf(conn, "%s /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", http.MethodGet); err != nil || ended(ctx) {
-				return nil //nolint:nilerr // a member may close a connection that is not read
+				return nil
 			}
 			if i%2 == 0 && !at.sink {
 				_, _ = io.CopyN(io.Discard, conn, 4<<10)

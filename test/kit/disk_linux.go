@@ -49,7 +49,7 @@ func LoopDisk(t *testing.T, bytes int64) string {
 	run("mkfs.ext4", "-q", "-F", image)
 	device := run("losetup", "--find", "--show", image)
 	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil { //nolint:noctx // the context of the test has ended
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
 			t.Errorf("detach %s: %v: %s", device, err, out)
 		}
 	})

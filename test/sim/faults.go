@@ -103,6 +103,15 @@ func (d *disturber) begin(i int, f Fault) {
 		if lost := w.members[f.Member].loseDisk(); lost != "" {
 			w.repairs.Go(func() { w.replace(w.members[f.Member], lost) })
 		}
+	default:
+		d.beginRare(i, f)
+	}
+}
+
+// beginRare begins a fault of the cluster as a whole, of reads or of folders.
+func (d *disturber) beginRare(i int, f Fault) {
+	w := d.world
+	switch f.Kind { //nolint:exhaustive // begin has the others
 	case Unreadable:
 		d.beginUnreadable(i, f)
 	case Clocks:

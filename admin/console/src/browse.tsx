@@ -99,7 +99,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
           <Select
             label="From"
             value={conditions.subQueue ?? ""}
-            onValue={set("subQueue")}
+            onValue={(subQueue) => setConditions({ ...conditions, subQueue, reason: undefined })}
             options={[
               ["", "Messages"],
               ["deadLetter", "Dead letters"],

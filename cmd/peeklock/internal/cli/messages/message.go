@@ -89,19 +89,6 @@ func (s *ShownMessage) setBody(m *amqp.Message) {
 // stateActive is the state of a message that is ready or locked.
 const stateActive = "active"
 
-// stateName returns the name of an x-opt-message-state: 0 active, 1 deferred, 2 scheduled.
-func stateName(v any) string {
-	switch v {
-	case int32(0), int64(0):
-		return stateActive
-	case int32(1), int64(1):
-		return "deferred"
-	case int32(2), int64(2):
-		return "scheduled"
-	}
-	return ""
-}
-
 // expiry returns the time at which a message expires, computed as official clients do, or nil for never. The
 // header cannot hold more than 49 days.
 func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {

@@ -111,7 +111,7 @@ AMQP type.
 		Flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			o.subQueue.flags(f, "peek at")
-			o.selection.flags(f)
+			o.flags(f)
 			f.IntVar(&o.count, "count", 10, "stop after this many messages; 0: all")
 			f.Int64Var(&o.from, "from", 1, "first sequence number")
 			f.IntVar(&o.bodyBytes, "body-bytes", 64<<10, "show at most this many bytes of each body, up to 4194304")

@@ -3,7 +3,6 @@ package messages
 import (
 	"math"
 	"strings"
-
 	"testing"
 	"time"
 
