@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/atom"
+	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -84,4 +85,19 @@ func subCode(code fsm.Code) string {
 // replyError answers with the Error element of the service.
 func replyError(w http.ResponseWriter, status int, code fsm.Code, message, id string) {
 	writeDocument(w, status, atom.ErrorType, atom.ErrorDocument(status, atom.ErrorDetail(subCode(code)+message, id)))
+}
+
+// isConsole reports whether a request is for the web console. A queue may be named console: clients of the service name an
+// api-version or an ATOM media type, or sign their requests, and a browser that opens a page does none of that.
+func isConsole(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" || namesATOM(r) {
+		return false
+	}
+	return r.URL.Path == console.Path || strings.HasPrefix(r.URL.Path, console.Path+"/")
+}
+
+// asksForPage reports whether a request for the root comes from a browser, which is sent to the console.
+func asksForPage(r *http.Request) bool {
+	return r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Authorization") == "" && !namesATOM(r) &&
+		strings.Contains(r.Header.Get("Accept"), "text/html")
 }

@@ -17,7 +17,6 @@
 //	operate.go cluster.go backup.go               operatorAPI
 //	atom*.go                                      serviceAPI
 //	health.go                                     health and metrics
-//	console.go                                    who may open the web console
 //
 // cmd/peeklock opens a [Server]. The package knows the cluster only through [Control], and credentials only through
 // [Authority]; it maps each fsm.Code in an error to an HTTP status by one table (problem.go). Package admin/entity has the

@@ -146,3 +146,18 @@ func (s *core) serveOperation(w http.ResponseWriter, r *http.Request) {
 		s.writeJSON(w, r, http.StatusOK, result)
 	}
 }
+
+// serveConsole serves the console over TLS, and without TLS to browsers on this machine only: a page over plain HTTP could be
+// changed on its way, and would have the key of whoever signs in. With TrustAll a browser may come through the
+// published port of a container, so its address says nothing, and the host that it names decides.
+func (s *core) serveConsole(page http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if connection.IsSecure(r) || fromLoopback(r) || s.config.TrustAll && connection.IsLoopbackHost(r.Host) {
+			page.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, "The console is served over HTTPS, and over HTTP to a browser on the member's own machine (http://localhost). "+
+			"Give the member a certificate (settings tls_cert and tls_key) and open https://, or forward a port: ssh -L 5300:localhost:5300 MEMBER.", http.StatusForbidden)
+	}
+}
