@@ -28,7 +28,6 @@ type fakeBroker struct {
 	messages []fsm.Delivery // ascending
 	fails    error
 	hold     chan struct{} // if set, a peek waits for it
-	peeks    int
 }
 
 func (b *fakeBroker) Resolve(context.Context, fsm.NamespaceID, string) (fsm.EntityRef, error) {
@@ -43,7 +42,6 @@ func (b *fakeBroker) Peek(ctx context.Context, at fsm.EntityRef, from fsm.Sequen
 			return nil, fsm.Timeout
 		}
 	}
-	b.peeks++
 	var found []fsm.Delivery
 	for i := range b.messages {
 		d := b.messages[i]

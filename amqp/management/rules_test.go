@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/peeklock/peeklock/amqp/rule"
@@ -59,12 +60,22 @@ func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm
 // holder counts the bytes of responses that a Manager holds.
 type holder struct {
 	Conn
+	mu         sync.Mutex
 	held, most int
 }
 
 func (h *holder) HoldResponse(bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.held += bytes
 	h.most = max(h.most, h.held)
+}
+
+// holds returns what is held now, and the most that was held at a time.
+func (h *holder) holds() (now, most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held, h.most
 }
 
 func (*holder) Recovered(context.Context) {}
