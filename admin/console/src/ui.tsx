@@ -290,7 +290,9 @@ export interface Series {
 }
 
 /** Chart draws series over a common time, in seconds since 1970. The table behind it is for readers of the screen. */
-export function Chart({ title, times, series }: { title: string; times: number[]; series: Series[] }) {
+export function Chart({ title, times: at, series }: { title: string; times: number[]; series: Series[] }) {
+  const times = at.length === 1 ? [at[0]! - secondsMin, at[0]!] : at; // of a single time, the library draws years
+  const values = series.map((s) => (at.length === 1 ? [null, ...s.values] : s.values));
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   useEffect(() => {
@@ -313,7 +315,7 @@ export function Chart({ title, times, series }: { title: string; times: number[]
           y: { range: (_u: uPlot, _min: number, max: number) => [0, Math.max(max || 0, 1)] },
         },
       },
-      [times, ...series.map((s) => s.values)],
+      [times, ...values],
       element,
     );
     plot.current = made;
@@ -324,7 +326,7 @@ export function Chart({ title, times, series }: { title: string; times: number[]
       made.destroy();
     };
   }, [series.map((s) => s.label).join()]);
-  useEffect(() => plot.current?.setData([times, ...series.map((s) => s.values)]), [times]);
+  useEffect(() => plot.current?.setData([times, ...values]), [at]);
   const last = series.map((s) => `${s.label}: ${number(s.values.at(-1) ?? 0)}`).join(", ");
   return (
     <figure>
