@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -193,15 +194,9 @@ func (s *controlAPI) purge(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, &asked, "subQueue, before and max"); err != nil {
 		return err
 	}
-	sub := fsm.MainQueue
-	switch asked.SubQueue {
-	case "", "main":
-	case "deadLetter":
-		sub = fsm.DeadLetterQueue
-	case "transferDeadLetter":
-		sub = fsm.TransferDeadLetterQueue
-	default:
-		return fmt.Errorf("%w: subQueue is main, deadLetter or transferDeadLetter, not %.40q", fsm.InvalidArgument, asked.SubQueue)
+	sub, err := inspect.SubQueue(asked.SubQueue)
+	if err != nil {
+		return err
 	}
 	if asked.Max < 1 || asked.Max > purgeMessagesMax {
 		return fmt.Errorf("%w: max is 1 to %d, not %d", fsm.InvalidArgument, purgeMessagesMax, asked.Max)

@@ -26,18 +26,13 @@ func (s *core) serveMessages(w http.ResponseWriter, r *http.Request) {
 // sequenceMax is the largest sequence number that clients can name.
 const sequenceMax = 1<<63 - 1
 
-// finder returns the Finder of the member.
-func (s *core) finder() (*inspect.Finder, error) {
+// finderAt returns the Finder of the member, and the entity of a request about messages.
+func (s *core) finderAt(r *http.Request) (*inspect.Finder, inspect.Place, error) {
 	if s.config.Finder == nil {
-		return nil, fmt.Errorf("%w: this server has no messages", fsm.NotImplemented)
+		return nil, inspect.Place{}, fmt.Errorf("%w: this server has no messages", fsm.NotImplemented)
 	}
-	return s.config.Finder, nil
-}
-
-// place returns the entity of a request about messages.
-func place(r *http.Request) (inspect.Place, error) {
 	name, err := messageEntityName(r)
-	return inspect.Place{Namespace: contextOf(r).namespace, Name: name}, err
+	return s.config.Finder, inspect.Place{Namespace: contextOf(r).namespace, Name: name}, err
 }
 
 // peek is GET /v1/messages/{queue or subscription}: messages of a selection, without locking them.
@@ -45,11 +40,7 @@ func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "subQueue", "state", "session", "sequence", "where", "contains", "path", "reason", "before", "from", "max", "bodyBytes"); err != nil {
 		return err
 	}
-	finder, err := s.finder()
-	if err != nil {
-		return err
-	}
-	at, err := place(r)
+	finder, at, err := s.finderAt(r)
 	if err != nil {
 		return err
 	}
@@ -121,11 +112,7 @@ func (s *controlAPI) messagesToChange(r *http.Request, asked any, possible strin
 	if err := checkParameters(r); err != nil {
 		return nil, inspect.Place{}, err
 	}
-	finder, err := s.finder()
-	if err != nil {
-		return nil, inspect.Place{}, err
-	}
-	at, err := place(r)
+	finder, at, err := s.finderAt(r)
 	if err != nil {
 		return nil, inspect.Place{}, err
 	}

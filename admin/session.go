@@ -84,11 +84,7 @@ func (s *controlAPI) onSession(serve func(w http.ResponseWriter, r *http.Request
 		if err != nil {
 			return err
 		}
-		finder, err := s.finder()
-		if err != nil {
-			return err
-		}
-		at, err := place(r)
+		finder, at, err := s.finderAt(r)
 		if err != nil {
 			return err
 		}

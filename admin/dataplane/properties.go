@@ -221,7 +221,7 @@ func (m *received) readSection(kind wire.SectionKind, value []byte, body *body) 
 
 func (m *received) readAnnotations(notes wire.Map) {
 	for key, name := range map[string]string{
-		"x-opt-enqueue-sequence-number": "EnqueuedSequenceNumber", "x-opt-deadletter-source": "DeadLetterSource",
+		message.EnqueueSequenceNumberKey: "EnqueuedSequenceNumber", message.DeadLetterSourceKey: "DeadLetterSource",
 		"x-opt-partition-key": "PartitionKey", "x-opt-via-partition-key": "ViaPartitionKey", message.ScheduledEnqueueTimeKey: "ScheduledEnqueueTimeUtc",
 	} {
 		switch v := notes.Get(key).(type) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -45,9 +46,9 @@ func (c *candidate) System(name string) filter.Value {
 	switch name {
 	case filter.State:
 		switch stateOf(c.d) {
-		case stateDeferred:
+		case api.StateDeferred:
 			return filter.Text("Deferred")
-		case stateScheduled:
+		case api.StateScheduled:
 			return filter.Text("Scheduled")
 		}
 		return filter.Text("Active")
@@ -69,7 +70,7 @@ func (c *candidate) enqueuedNumber() filter.Value {
 	number := int64(c.d.Lock.Sequence)
 	if encoded, err := encodePeeked(c.at, c.d); err == nil {
 		if pairs, err := annotations(encoded); err == nil {
-			if n, ok := pairs.Get(enqueuedNumberKey).(int64); ok {
+			if n, ok := pairs.Get(message.EnqueueSequenceNumberKey).(int64); ok {
 				number = n
 			}
 		}

@@ -26,17 +26,17 @@ const (
 )
 
 // verb returns how the machine settles the messages, and the states of those that it changes.
-func (a Action) verb() (fsm.Verb, stateSet) {
+func (a Action) verb() (fsm.Verb, fsm.StateSet) {
 	switch a {
 	case Cancel:
-		return fsm.Complete, 1 << fsm.Scheduled
+		return fsm.Complete, fsm.SetOf(fsm.Scheduled)
 	case Undefer:
-		return fsm.Release, 1 << fsm.Deferred
+		return fsm.Release, fsm.SetOf(fsm.Deferred)
 	case Redrive:
-		return 0, 1 << fsm.Ready
+		return 0, fsm.SetOf(fsm.Ready)
 	case Delete:
 	}
-	return fsm.Complete, 1<<fsm.Ready | 1<<fsm.Deferred | 1<<fsm.Scheduled
+	return fsm.Complete, fsm.SetOf(fsm.Ready, fsm.Deferred, fsm.Scheduled)
 }
 
 // Change changes the messages of a selection, at most ChangeMessagesMax, and says where to go on. It looks for them first,
@@ -74,12 +74,12 @@ func (f *Finder) changeNumbers(ctx context.Context, at Place, do Action, request
 }
 
 // apply changes messages by their numbers.
-func (f *Finder) apply(ctx context.Context, at fsm.EntityRef, do Action, numbers []fsm.SequenceNumber, states stateSet) (int, error) {
+func (f *Finder) apply(ctx context.Context, at fsm.EntityRef, do Action, numbers []fsm.SequenceNumber, states fsm.StateSet) (int, error) {
 	if do == Redrive {
 		return f.broker.Redrive(ctx, at, numbers)
 	}
 	verb, _ := do.verb()
-	return f.broker.SettleUnlocked(ctx, at, numbers, verb, fsm.StateSet(states))
+	return f.broker.SettleUnlocked(ctx, at, numbers, verb, states)
 }
 
 // collect finds the messages of a change, at most most.

@@ -22,7 +22,7 @@ const (
 // condition is a checked api.Selection.
 type condition struct {
 	sub      fsm.SubQueue
-	states   stateSet
+	states   fsm.StateSet // 0: all
 	session  *string
 	numbers  []fsm.SequenceNumber // ascending; empty: all
 	where    *filter.Expr         // nil: none
@@ -32,22 +32,17 @@ type condition struct {
 	before   fsm.Instant // enqueued before it; 0: at any time
 }
 
-// stateSet is a set of states of messages; 0 stands for all.
-type stateSet uint16
-
-func (s stateSet) has(state fsm.MessageState) bool { return s == 0 || s&(1<<state) != 0 }
-
 // states are the names of states in selections. A locked message is active, too.
-func states(name string) (stateSet, bool) {
+func states(name string) (fsm.StateSet, bool) {
 	switch name {
 	case api.StateActive:
-		return 1<<fsm.Ready | 1<<fsm.Locked | 1<<fsm.Forwarding, true
+		return fsm.SetOf(fsm.Ready, fsm.Locked, fsm.Forwarding), true
 	case api.StateLocked:
-		return 1 << fsm.Locked, true
+		return fsm.SetOf(fsm.Locked), true
 	case api.StateDeferred:
-		return 1 << fsm.Deferred, true
+		return fsm.SetOf(fsm.Deferred), true
 	case api.StateScheduled:
-		return 1 << fsm.Scheduled, true
+		return fsm.SetOf(fsm.Scheduled), true
 	}
 	return 0, false
 }
@@ -121,7 +116,7 @@ var errWhere = errors.New("the expression fails")
 
 // matches reports whether a message meets the condition, and the steps of its filter.
 func (m *matcher) matches(at *fsm.EntityRef, d *fsm.Delivery) (matches bool, steps uint64, err error) {
-	if !m.states.has(d.State) || m.before != 0 && d.Enqueued >= m.before {
+	if m.states != 0 && !m.states.Has(d.State) || m.before != 0 && d.Enqueued >= m.before {
 		return false, 0, nil
 	}
 	c := &m.message
@@ -163,7 +158,7 @@ func toTime(t fsm.Instant) *time.Time {
 	if t == 0 {
 		return nil
 	}
-	at := time.UnixMilli(int64(t)).UTC()
+	at := api.ToTime(t)
 	return &at
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Move sends the dead letters of a selection to another entity, or changed to their own, at most moveMessagesMax in one
@@ -126,10 +127,9 @@ func changedMessage(at *fsm.EntityRef, d *fsm.Delivery, target *fsm.EntityRef, r
 	if err != nil {
 		return fsm.Message{}, err //nolint:wrapcheck // it says what it reads
 	}
-	dropBroker(&m)
 	delete(m.Annotations, message.ScheduledEnqueueTimeKey)
 	restartLife(&m, time.Now())
-	for _, name := range append([]string{reasonProperty, descriptionProperty}, request.Remove...) {
+	for _, name := range append([]string{filter.DeadLetterReason, filter.DeadLetterErrorDescription}, request.Remove...) {
 		delete(m.Properties, name)
 	}
 	for name, value := range request.Properties {

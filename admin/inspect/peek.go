@@ -3,12 +3,14 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Limits of the answer of a peek.
@@ -18,30 +20,6 @@ const (
 	PeekBodyMax        = 4 << 20 // bytes of one body
 	PeekBodyNormal     = 64 << 10
 	answerBytesMax     = 8 << 20 // bytes of all messages; the first is answered whatever its size
-)
-
-// Annotations of the broker, which the JSON form of a message shows as fields of their own.
-const (
-	numberKey         = "x-opt-sequence-number"
-	enqueuedTimeKey   = "x-opt-enqueued-time"
-	enqueuedNumberKey = "x-opt-enqueue-sequence-number"
-	lockedUntilKey    = "x-opt-locked-until"
-	stateKey          = "x-opt-message-state"
-	partitionKey      = "x-opt-partition-id"
-	sourceKey         = "x-opt-deadletter-source"
-)
-
-// Application properties of dead letters.
-const (
-	reasonProperty      = "DeadLetterReason"
-	descriptionProperty = "DeadLetterErrorDescription"
-)
-
-// The states of messages as clients see them.
-const (
-	stateActive    = api.StateActive
-	stateDeferred  = api.StateDeferred
-	stateScheduled = api.StateScheduled
 )
 
 // Peek returns at most most (1 to PeekMessagesMax) messages of a selection from a number on, each with at most bodyMax (1 to
@@ -88,11 +66,11 @@ func encodePeeked(at *fsm.EntityRef, d *fsm.Delivery) ([]byte, error) {
 func stateOf(d *fsm.Delivery) string {
 	switch d.State { //nolint:exhaustive // the others are active
 	case fsm.Deferred:
-		return stateDeferred
+		return api.StateDeferred
 	case fsm.Scheduled:
-		return stateScheduled
+		return api.StateScheduled
 	}
-	return stateActive
+	return api.StateActive
 }
 
 // describe returns the JSON form of a message.
@@ -109,28 +87,21 @@ func describe(at *fsm.EntityRef, d *fsm.Delivery, bodyMax int) (api.Message, err
 		return api.Message{}, fmt.Errorf("message %d: %w", d.Lock.Sequence, err)
 	}
 	notes := m.Annotations
-	m.EnqueuedNumber, _ = notes[enqueuedNumberKey].Go.(int64)
-	m.DeadLetterSource, _ = notes[sourceKey].Go.(string)
+	m.EnqueuedNumber, _ = notes[message.EnqueueSequenceNumberKey].Go.(int64)
+	m.DeadLetterSource, _ = notes[message.DeadLetterSourceKey].Go.(string)
 	if m.DeadLetterSource == "" && at.Sub != fsm.MainQueue {
 		m.DeadLetterSource = deadLetterSource(at)
 	}
-	if m.State == stateScheduled {
+	if m.State == api.StateScheduled {
 		m.Due = dueOf(notes)
 	}
-	dropBroker(&m.Message)
-	m.Reason, _ = m.Properties[reasonProperty].Go.(string)
-	m.Description, _ = m.Properties[descriptionProperty].Go.(string)
-	return m, nil
-}
-
-// dropBroker removes the annotations of the broker.
-func dropBroker(m *jsonmessage.Message) {
-	for _, key := range []string{numberKey, enqueuedTimeKey, enqueuedNumberKey, lockedUntilKey, stateKey, partitionKey, sourceKey} {
-		delete(m.Annotations, key)
-	}
+	maps.DeleteFunc(m.Annotations, func(name string, _ jsonmessage.Value) bool { return message.IsBrokerAnnotation([]byte(name)) })
 	if len(m.Annotations) == 0 {
 		m.Annotations = nil
 	}
+	m.Reason, _ = m.Properties[filter.DeadLetterReason].Go.(string)
+	m.Description, _ = m.Properties[filter.DeadLetterErrorDescription].Go.(string)
+	return m, nil
 }
 
 // dueOf returns the time at which a message is enqueued that its sender scheduled.

@@ -172,7 +172,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
 	pairs = 2
 	if n := enqueueSequenceNumber(d, changed); n != 0 {
-		dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
+		dst = wire.AppendSymbol(dst, EnqueueSequenceNumberKey)
 		dst = wire.AppendLong(dst, int64(n))
 		pairs++
 	}
@@ -192,7 +192,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 		pairs++
 	}
 	if changed.source != "" {
-		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
+		dst = wire.AppendSymbol(dst, DeadLetterSourceKey)
 		dst = wire.AppendString(dst, changed.shownSource())
 		pairs++
 	}

@@ -69,8 +69,8 @@ func TestDeliveryHasOnlyAnnotationsThatSaySomething(t *testing.T) {
 		"peeked, locked":         {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}, o: DeliveryOptions{Peeked: true}, want: map[string]any{messageStateKey: messageStateActive, lockedUntilKey: time.UnixMilli(5).UTC()}},
 		"deferred":               {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Deferred}, want: map[string]any{messageStateKey: messageStateDeferred}},
 		"scheduled":              {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Scheduled}, o: DeliveryOptions{Peeked: true}, want: map[string]any{messageStateKey: messageStateScheduled, lockedUntilKey: never}},
-		"copy of another number": {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, Topic: 7}, want: map[string]any{enqueueSequenceNumberKey: int64(7)}},
-		"copy of the same":       {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 7}, Topic: 7}, want: map[string]any{enqueueSequenceNumberKey: int64(7)}},
+		"copy of another number": {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, Topic: 7}, want: map[string]any{EnqueueSequenceNumberKey: int64(7)}},
+		"copy of the same":       {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 7}, Topic: 7}, want: map[string]any{EnqueueSequenceNumberKey: int64(7)}},
 		"partitioned":            {place: sharded, d: fsm.Delivery{Lock: fsm.LockID{Sequence: shardOne + 5}}, want: map[string]any{partitionIDKey: int16(1)}},
 		"dead letter":            {place: dead, d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}}},
 	} {

@@ -265,10 +265,10 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 	if len(key)+len(value) > propertyBytesMax {
 		return dst, NewError(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
 	}
+	if IsBrokerAnnotation(name) {
+		return dst, nil
+	}
 	switch string(name) {
-	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, enqueueSequenceNumberKey,
-		deadLetterSourceKey, messageStateKey, partitionIDKey, lockTokenKey:
-		return dst, nil // written by the broker
 	case ScheduledEnqueueTimeKey:
 		if wire.IsNull(value) {
 			return dst, nil

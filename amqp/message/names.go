@@ -7,8 +7,8 @@ const (
 	sequenceNumberKey        = "x-opt-sequence-number"
 	enqueuedTimeKey          = "x-opt-enqueued-time"
 	lockedUntilKey           = "x-opt-locked-until"
-	enqueueSequenceNumberKey = "x-opt-enqueue-sequence-number"
-	deadLetterSourceKey      = "x-opt-deadletter-source"
+	EnqueueSequenceNumberKey = "x-opt-enqueue-sequence-number"
+	DeadLetterSourceKey      = "x-opt-deadletter-source"
 	messageStateKey          = "x-opt-message-state"
 	partitionIDKey           = "x-opt-partition-id"
 	lockTokenKey             = "x-opt-lock-token" //nolint:gosec // the name of an annotation
@@ -16,6 +16,16 @@ const (
 	partitionKeyKey          = "x-opt-partition-key"
 	viaPartitionKeyKey       = "x-opt-via-partition-key"
 )
+
+// IsBrokerAnnotation reports whether the broker alone writes an annotation: what a client sends under this name is dropped.
+func IsBrokerAnnotation(name []byte) bool {
+	switch string(name) {
+	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, EnqueueSequenceNumberKey,
+		DeadLetterSourceKey, messageStateKey, partitionIDKey, lockTokenKey:
+		return true
+	}
+	return false
+}
 
 // Application properties that dead-lettering sets. Clients use the same keys for reason and description in the
 // info map of rejected (docs/service-bus-protocol.md#settlement-requests).

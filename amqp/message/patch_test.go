@@ -178,7 +178,7 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 			}
 			return nil
 		}
-		if at(enqueueSequenceNumberKey) != c.number || at(sequenceNumberKey) != int64(9) || at(deadLetterSourceKey) != c.source {
+		if at(EnqueueSequenceNumberKey) != c.number || at(sequenceNumberKey) != int64(9) || at(DeadLetterSourceKey) != c.source {
 			t.Errorf("%s: %v", name, got.annotations)
 		}
 	}
