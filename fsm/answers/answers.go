@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/image"
 )
 
@@ -103,10 +104,12 @@ func (l *Receiver) find(serial uint64) (int, bool) {
 }
 
 // Skip answers a command with Internal, without performing it, and remembers that. A command that was performed before gets its
-// answer.
-func (a *Table) Skip(kind fsm.Kind, h fsm.Header, now fsm.Instant) fsm.Result {
+// answer. Bytes that do not decode get Internal, too, and nothing is remembered.
+func (a *Table) Skip(command []byte, now fsm.Instant) fsm.Result {
 	skipped := fsm.Result{Code: fsm.Internal}
-	if h.Incarnation == 0 {
+	r := fields.Decoder(command)
+	kind, h := fsm.ReadHeader(&r)
+	if r.Err() != nil || h.Incarnation == 0 {
 		return skipped
 	}
 	l, old, code := a.Begin(h, now)

@@ -51,16 +51,10 @@ func (c *Machine) Apply(env fsm.Env, command []byte) fsm.Result {
 	return res
 }
 
-// Skip answers a command with Internal, without performing it, and remembers the answer. Bytes that do not decode get the answer,
-// too, and nothing is remembered.
+// Skip answers a command with Internal, without performing it (see answers.Table.Skip).
 func (c *Machine) Skip(env fsm.Env, command []byte) fsm.Result {
 	c.times = c.times.Advance(env)
-	r := fields.Decoder(command)
-	kind, h := fsm.ReadHeader(&r)
-	if r.Err() != nil {
-		return fsm.Result{Code: fsm.Internal}
-	}
-	return c.table.Skip(kind, h, c.times.Serving)
+	return c.table.Skip(command, c.times.Serving)
 }
 
 func (c *Machine) perform(cmd fsm.Command) fsm.Result {

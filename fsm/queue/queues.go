@@ -103,16 +103,10 @@ func (q *Machine) Apply(env fsm.Env, command []byte) fsm.Result {
 	return q.withUntils(res)
 }
 
-// Skip answers a command with Internal, without performing it, and remembers the answer. Bytes that do not decode get the answer,
-// too, and nothing is remembered.
+// Skip answers a command with Internal, without performing it (see answers.Table.Skip).
 func (q *Machine) Skip(env fsm.Env, command []byte) fsm.Result {
 	q.times = q.times.Advance(env)
-	r := fields.Decoder(command)
-	kind, h := fsm.ReadHeader(&r)
-	if r.Err() != nil {
-		return fsm.Result{Code: fsm.Internal}
-	}
-	return q.table.Skip(kind, h, q.times.Serving)
+	return q.table.Skip(command, q.times.Serving)
 }
 
 // withUntils returns a result with the ends of locks as clients see them. Remembered answers keep the
