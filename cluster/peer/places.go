@@ -3,6 +3,7 @@ package peer
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -51,7 +52,7 @@ func (p *places) add(conn net.Conn) (*placed, bool) {
 		}
 		other := p.running[victim]
 		other.evicted = true
-		p.removeAt(victim)
+		p.running = slices.Delete(p.running, victim, victim+1)
 		_ = other.Close()
 	}
 	p.running = append(p.running, c)
@@ -81,13 +82,6 @@ func (p *places) victim(unknown bool) int {
 	return oldest
 }
 
-// removeAt frees the place of an index. mu is held.
-func (p *places) removeAt(i int) {
-	copy(p.running[i:], p.running[i+1:])
-	p.running[len(p.running)-1] = nil
-	p.running = p.running[:len(p.running)-1]
-}
-
 // start records that the connection has sent something.
 func (p *places) start(c *placed) {
 	p.mu.Lock()
@@ -102,12 +96,7 @@ func (p *places) remove(c *placed) bool {
 	if c.evicted {
 		return false
 	}
-	for i, other := range p.running {
-		if other == c {
-			p.removeAt(i)
-			break
-		}
-	}
+	p.running = slices.DeleteFunc(p.running, func(other *placed) bool { return other == c })
 	return true
 }
 

@@ -66,13 +66,13 @@ func TestHandshakesGiveWay(t *testing.T) {
 	if last := members[len(members)-1]; last.evicted || !members[0].evicted || !p.remove(last) || p.remove(members[0]) {
 		t.Error("not the oldest has given way")
 	}
-	stranger := &addressedConn{from: "203.0.113.1"}
-	if _, ok := p.add(stranger); !ok || len(p.running) != handshakesMax {
+	unknown := &addressedConn{from: "203.0.113.1"}
+	if _, ok := p.add(unknown); !ok || len(p.running) != handshakesMax {
 		t.Errorf("a place is free: %v, %d are running", ok, len(p.running))
 	}
 	again := &addressedConn{from: "203.0.113.1"}
-	if _, ok := p.add(again); !ok || !stranger.closed { // it takes the place of another stranger, not of a member
-		t.Errorf("%v, the first stranger was closed: %v", ok, stranger.closed)
+	if _, ok := p.add(again); !ok || !unknown.closed { // it takes the place of another unknown address, not of a member
+		t.Errorf("%v, the first connection of an unknown address was closed: %v", ok, unknown.closed)
 	}
 	none := &places{known: p.known}
 	for range handshakesMax {
@@ -81,6 +81,6 @@ func TestHandshakesGiveWay(t *testing.T) {
 		}
 	}
 	if _, ok := none.add(&addressedConn{from: nat}); ok {
-		t.Error("a stranger has taken the place of a member")
+		t.Error("an unknown address has taken the place of a member")
 	}
 }
