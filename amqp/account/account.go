@@ -50,7 +50,7 @@ const (
 	HTTPPollsMax    = 256    // requests that wait for messages
 )
 
-// Owner is the party that requests belong to.
+// Owner is the client whose requests an account counts.
 type Owner struct {
 	Namespace uint32
 	Key       string // name of a key or subject of a token; for a client without either, its address
@@ -179,6 +179,6 @@ func (a *Account) Refusal(r Resource) string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf("Requests of this key hold %d %s at this member, which has room for %d of all keys together and keeps as much free as any of them holds. Wait for answers, read them, and try again",
+	return fmt.Sprintf("Requests of this key hold %d %s at this member. All keys together may hold %d, and each at most as much as is free. Wait for answers, read them, and try again",
 		a.Held(r), r, a.all.capacities[r])
 }

@@ -75,7 +75,6 @@ func (a *cachedAnswer) get(next http.Handler, f form) (int, http.Header, []byte)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.at) < snapshotEvery { // before the first one, at is zero
-
 		return a.status, a.header, a.body
 	}
 	answer := &recorder{header: make(http.Header), status: http.StatusOK}

@@ -228,7 +228,7 @@ func less(a, b batch) bool {
 	return a.message < b.message
 }
 
-// arrivals emits the arrival of a transfer, whose answer is on its way if there is room; otherwise it is lost.
+// arrivals emits the arrival of a transfer. Its answer is lost if as many as the network can hold are in flight.
 func (m Model) arrivals(s *State, i int, do func(int, uint8, func(*State))) {
 	b := s.underway[i]
 	do(arrive, b.message, func(s *State) {
