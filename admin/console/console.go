@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -53,8 +54,21 @@ type file struct {
 }
 
 // Handler returns the handler of Path and everything below it. Paths that name no file get the page itself, which has a
-// view for each. It is safe for concurrent use, and panics if the embedded files are incomplete.
+// view for each. The files are packed at the first request. It is safe for concurrent use.
 func Handler(mode Mode) http.Handler {
+	files := sync.OnceValue(func() map[string]*file { return load(mode) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		all := files()
+		f := all[path.Base(r.URL.Path)]
+		if f == nil || path.Dir(r.URL.Path) != Path {
+			f = all[indexName]
+		}
+		f.serve(w, r)
+	})
+}
+
+// load returns the embedded files by name, with the mode in the page. It panics if they are incomplete.
+func load(mode Mode) map[string]*file {
 	files := make(map[string]*file)
 	dist, err := fs.Sub(built, "dist")
 	if err != nil {
@@ -74,17 +88,10 @@ func Handler(mode Mode) http.Handler {
 		}
 		files[e.Name()] = newFile(e.Name(), content)
 	}
-	index := files[indexName]
-	if index == nil {
+	if files[indexName] == nil {
 		panic("console: the embedded files have no " + indexName)
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f := files[path.Base(r.URL.Path)]
-		if f == nil || path.Dir(r.URL.Path) != Path {
-			f = index
-		}
-		f.serve(w, r)
-	})
+	return files
 }
 
 const indexName = "index.html"

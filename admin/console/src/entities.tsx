@@ -3,7 +3,7 @@ import { call, type Entity, type Kind, list, path, readOnly } from "./api";
 import { Welcome } from "./connect";
 import { go, urlOf } from "./route";
 import { SettingsFields, type Draft, settingsOf } from "./settings";
-import { bytes, Dialog, Field, Form, Table, useLoad, Waiting } from "./ui";
+import { bytes, Dialog, Field, Form, number, Table, useLoad, Waiting } from "./ui";
 
 const every = 5000; // milliseconds
 
@@ -43,10 +43,10 @@ export function Entities() {
             { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(e.kind, e.name)}>{e.name}</a> },
             { title: "Kind", value: (e) => (e.kind === "queues" ? "queue" : "topic") },
             { title: "Status", value: (e) => e.status ?? "Active" },
-            { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.active)) },
-            { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.locked)) },
+            { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.active)) },
+            { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.locked)) },
             { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true },
-            { title: "Dead letters", value: (e) => e.counts?.deadLetter ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : undefinedToText(e.counts?.deadLetter)) },
+            { title: "Dead letters", value: (e) => e.counts?.deadLetter ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.deadLetter)) },
             { title: "Size", value: (e) => e.counts?.bytes ?? 0, numeric: true, show: (e) => bytes(e.counts?.bytes) },
             {
               title: "Forwards to",
@@ -60,8 +60,6 @@ export function Entities() {
     </>
   );
 }
-
-const undefinedToText = (n?: number) => (n === undefined ? "" : n.toLocaleString("en"));
 
 const singular: Record<Kind, string> = { queues: "queue", topics: "topic", subscriptions: "subscription" };
 
