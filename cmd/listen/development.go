@@ -208,42 +208,56 @@ func loopback(now time.Time, ca *x509.Certificate) *x509.Certificate {
 	}
 }
 
-// issue creates a key and a certificate for it, signed by the parent or self-signed without one, and writes both.
-// The key is written first, because a certificate without its key would be found at the next start and be useless.
-func issue(certFile, keyFile string, template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+// Issued is a certificate with its key, both also as PEM.
+type Issued struct {
+	Cert            *x509.Certificate
+	Key             *ecdsa.PrivateKey
+	CertPEM, KeyPEM []byte
+}
+
+// Issue creates a key and a certificate for it, signed by the parent or self-signed without one. It sets the serial number
+// of the template.
+func Issue(template, parent *x509.Certificate, parentKey crypto.Signer) (Issued, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("generate a key: %w", err)
+		return Issued{}, fmt.Errorf("generate a key: %w", err)
 	}
 	if parent == nil {
 		parent, parentKey = template, key
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, fmt.Errorf("generate a serial number: %w", err)
+		return Issued{}, fmt.Errorf("generate a serial number: %w", err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	if err != nil {
-		return nil, nil, fmt.Errorf("sign: %w", err)
+		return Issued{}, fmt.Errorf("sign: %w", err)
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode the key: %w", err)
-	}
-	for _, w := range []struct {
-		path, kind string
-		der        []byte
-		mode       fs.FileMode
-	}{{keyFile, "PRIVATE KEY", secret, 0o600}, {certFile, "CERTIFICATE", der, 0o644}} {
-		if err := writeFileAtomically(w.path, pem.EncodeToMemory(&pem.Block{Type: w.kind, Bytes: w.der}), w.mode); err != nil {
-			return nil, nil, err
-		}
+		return Issued{}, fmt.Errorf("encode the key: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
-	return cert, key, err
+	return Issued{
+		cert, key,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
+	}, err
 }
 
-// writeFileAtomically writes a file completely or not at all.
-func writeFileAtomically(path string, data []byte, mode fs.FileMode) error {
+// issue is Issue, and writes the key and the certificate. The key is written first, because a certificate without its key
+// would be found at the next start and be useless.
+func issue(certFile, keyFile string, template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+	made, err := Issue(template, parent, parentKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := WriteFileAtomically(keyFile, made.KeyPEM, 0o600); err != nil {
+		return nil, nil, err
+	}
+	return made.Cert, made.Key, WriteFileAtomically(certFile, made.CertPEM, 0o644)
+}
+
+// WriteFileAtomically writes a file completely or not at all.
+func WriteFileAtomically(path string, data []byte, mode fs.FileMode) error {
 	if err := os.WriteFile(path+".new", data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

@@ -2,20 +2,18 @@ package install
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/peeklock/peeklock/cmd/listen"
 )
 
 // Lifetimes of what init cluster writes.
@@ -54,38 +52,19 @@ func createAuthority(certFile, keyFile, name string, now time.Time) (*authority,
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
-	return (&authority{cert: template}).issue(certFile, keyFile, template)
+	return new(authority).issue(certFile, keyFile, template)
 }
 
-// issue writes a new key and its certificate. An authority without a key signs itself.
+// issue writes a new key and its certificate. An authority without a certificate lets the new one sign itself.
 func (a *authority) issue(certFile, keyFile string, template *x509.Certificate) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	made, err := listen.Issue(template, a.cert, a.key)
 	if err != nil {
-		return nil, fmt.Errorf("generate a key: %w", err)
+		return nil, fmt.Errorf("%s: %w", certFile, err)
 	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, fmt.Errorf("generate a serial number: %w", err)
-	}
-	signer := a.key
-	if signer == nil {
-		signer = key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, signer)
-	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", certFile, err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", keyFile, err)
-	}
-	if err := replaceFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})); err != nil {
+	if err := replaceFile(keyFile, made.KeyPEM); err != nil {
 		return nil, err
 	}
-	if err := replaceFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return &authority{cert, key}, err
+	return &authority{made.Cert, made.Key}, replaceFile(certFile, made.CertPEM)
 }
 
 // issueFor writes a certificate for names and addresses that is valid for the usages.
@@ -111,8 +90,5 @@ func (a *authority) issueFor(certFile, keyFile string, names []string, now time.
 
 // replaceFile writes a file that only its owner can read, completely or not at all.
 func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".new", data, fileMode); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return listen.WriteFileAtomically(path, data, fileMode)
 }
