@@ -1,15 +1,11 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -33,22 +29,10 @@ type bubbleHost struct {
 	process *simnet.Host // of the newest process, nil before the first
 }
 
-// inBubble runs a test in virtual time, over the network and the disks of the simulation. Raft does not answer all
-// requests that are pending at its shutdown (see await in package partition): goroutines that wait for such an answer
-// remain, and synctest panics because of them. TestMain reports all others.
+// inBubble runs a test in virtual time, over the network and the disks of the simulation.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Parallel()
-	defer func() {
-		if failed := recover(); failed != nil && !strings.Contains(fmt.Sprint(failed), "main bubble goroutine has exited") {
-			panic(failed)
-		}
-	}()
-	synctest.Test(t, func(t *testing.T) {
-		// For what ends with its own timeout. It runs after the members have stopped.
-		t.Cleanup(func() { sleep(context.Background(), time.Minute) })
-		test(t)
-	})
+	kit.InBubble(t, test)
 }
 
 // newBubbleCluster creates members for a test that inBubble runs, with disks of the simulation.

@@ -12,11 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -36,22 +34,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 
-// inBubble runs a test in virtual time. Its files are real: a call of the operating system only takes no time. Raft
-// does not answer all requests that are pending at its shutdown (see await): goroutines that wait for such an answer
-// remain, and synctest panics because of them. TestMain reports all others.
+// inBubble runs a test in virtual time. Its files are real: a call of the operating system only takes no time.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Parallel()
-	defer func() {
-		if failed := recover(); failed != nil && !strings.Contains(fmt.Sprint(failed), "main bubble goroutine has exited") {
-			panic(failed)
-		}
-	}()
-	synctest.Test(t, func(t *testing.T) {
-		// For what ends with its own timeout. It runs after the members have stopped.
-		t.Cleanup(func() { <-time.After(time.Minute) })
-		test(t)
-	})
+	kit.InBubble(t, test)
 }
 
 // network connects members, in virtual time unless it is a benchmark's. Links can be cut, also in one direction.

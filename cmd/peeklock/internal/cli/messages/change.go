@@ -39,11 +39,6 @@ func (o *changeOptions) flags(f *pflag.FlagSet, verb string) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show which messages match, and how many")
 }
 
-// onlyNumbers reports whether sequence numbers are the only condition.
-func (o *changeOptions) onlyNumbers() bool {
-	return len(o.states) == 0 && o.session == nil && o.where == nil && o.contains == "" && o.path == "" && o.reason == "" && o.before == "" && o.olderThan == nil
-}
-
 // request returns the request. Errors are usage errors.
 func (o *changeOptions) request(now time.Time) (api.MessageChange, error) {
 	if o.max < 0 || o.from < 0 {

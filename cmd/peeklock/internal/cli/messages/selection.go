@@ -52,9 +52,11 @@ func (s *selection) flags(f *pflag.FlagSet) {
 }
 
 // selects reports whether a condition is given.
-func (s *selection) selects() bool {
-	return len(s.states) > 0 || s.session != nil || len(s.sequences) > 0 || s.where != nil || s.contains != "" || s.path != "" || s.reason != "" ||
-		s.before != "" || s.olderThan != nil
+func (s *selection) selects() bool { return len(s.sequences) > 0 || !s.onlyNumbers() }
+
+// onlyNumbers reports whether there is no other condition than sequence numbers.
+func (s *selection) onlyNumbers() bool {
+	return len(s.states) == 0 && s.session == nil && s.where == nil && s.contains == "" && s.path == "" && s.reason == "" && s.before == "" && s.olderThan == nil
 }
 
 // request returns the selection as the control API takes it. Errors are usage errors.
