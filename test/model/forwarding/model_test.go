@@ -1,8 +1,6 @@
 package forwarding_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/peeklock/peeklock/test/model"
@@ -12,8 +10,6 @@ import (
 // statesMax bounds the memory of a run to about 1 GiB.
 const statesMax = 12_000_000
 
-func isFull() bool { return os.Getenv("PEEKLOCK_MODEL") == "full" }
-
 // small is the model that `go test` checks.
 func small() forwarding.Model {
 	return forwarding.Model{Guards: forwarding.AllGuards(), Messages: 3, Copies: 2, Restores: true}
@@ -22,7 +18,7 @@ func small() forwarding.Model {
 func TestForwardingKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	models := map[string]forwarding.Model{"small": small()}
-	if isFull() {
+	if model.IsFull() {
 		more := small()
 		more.Messages = 4
 		models["four messages"] = more
@@ -34,11 +30,7 @@ func TestForwardingKeepsItsPromises(t *testing.T) {
 		models["five messages without a restore"] = plain
 	}
 	for name, m := range models {
-		r := model.Run(m, statesMax)
-		t.Logf("%s: %v", name, r)
-		if r.Violation != nil || !r.Complete {
-			t.Errorf("%s: %v:\n%s", name, r, strings.Join(r.Trace, "\n"))
-		}
+		model.ExpectSafe(t, name, m, statesMax)
 	}
 }
 
@@ -57,11 +49,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 			t.Parallel()
 			m := small()
 			without(&m)
-			r := model.Run(m, statesMax)
-			t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
-			if r.Violation == nil {
-				t.Error("no violation was found without the guard")
-			}
+			model.ExpectViolation(t, m, statesMax)
 		})
 	}
 }

@@ -1,8 +1,6 @@
 package membership_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/peeklock/peeklock/test/model"
@@ -12,8 +10,6 @@ import (
 // statesMax bounds the memory of a run to about 1 GiB.
 const statesMax = 8_000_000
 
-func isFull() bool { return os.Getenv("PEEKLOCK_MODEL") == "full" }
-
 // small is the model of three members that `go test` checks.
 func small() membership.Model {
 	return membership.Model{Members: 3, Voters: 3, Terms: 4, Entries: 4, Faults: 1, ForgetsUnstored: true, NamesReplicas: true}
@@ -22,7 +18,7 @@ func small() membership.Model {
 func TestMembershipIsSafe(t *testing.T) {
 	t.Parallel()
 	models := map[string]membership.Model{"three members": small()}
-	if isFull() {
+	if model.IsFull() {
 		larger := small()
 		larger.Entries, larger.Faults, larger.Restarts = 5, 2, 1
 		models["longer logs, two faults, a restart"] = larger
@@ -31,26 +27,18 @@ func TestMembershipIsSafe(t *testing.T) {
 		models["a fourth member, a replica replaced"] = replaced
 	}
 	for name, m := range models {
-		r := model.Run(m, statesMax)
-		t.Logf("%s: %v", name, r)
-		if r.Violation != nil || !r.Complete {
-			t.Errorf("%s: %v:\n%s", name, r, strings.Join(r.Trace, "\n"))
-		}
+		model.ExpectSafe(t, name, m, statesMax)
 	}
 }
 
 // TestVotesByAddressMakeTwoLeaders: an empty replica that votes in place of its predecessor at the same member elects a second leader.
 func TestVotesByAddressMakeTwoLeaders(t *testing.T) {
 	t.Parallel()
-	if !isFull() {
+	if !model.IsFull() {
 		t.Skip("three million states: make model")
 	}
 	m := membership.Model{Members: 5, Voters: 5, Terms: 3, Entries: 5, Renames: 2, ForgetsUnstored: true}
-	r := model.Run(m, statesMax)
-	t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
-	if r.Violation == nil {
-		t.Error("no violation was found without the guard")
-	}
+	model.ExpectViolation(t, m, statesMax)
 }
 
 // TestUnstoredConfigurationSplitsTheBrain: a leader that goes on with a configuration that it could not store builds the next change on it.
@@ -58,9 +46,5 @@ func TestUnstoredConfigurationSplitsTheBrain(t *testing.T) {
 	t.Parallel()
 	m := small()
 	m.ForgetsUnstored = false
-	r := model.Run(m, statesMax)
-	t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
-	if r.Violation == nil {
-		t.Error("no violation was found without the guard")
-	}
+	model.ExpectViolation(t, m, statesMax)
 }

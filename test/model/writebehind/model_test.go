@@ -1,8 +1,6 @@
 package writebehind_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/peeklock/peeklock/test/model"
@@ -12,8 +10,6 @@ import (
 // statesMax bounds the memory of a run to about 1 GiB.
 const statesMax = 12_000_000
 
-func isFull() bool { return os.Getenv("PEEKLOCK_MODEL") == "full" }
-
 // small is the model that `go test` checks.
 func small() writebehind.Model {
 	return writebehind.Model{Guards: writebehind.AllGuards(), Terms: 3, Entries: 4, Commands: 1, Faults: 1, Crashes: 1}
@@ -22,7 +18,7 @@ func small() writebehind.Model {
 func TestWriteBehindIsSafe(t *testing.T) {
 	t.Parallel()
 	models := map[string]writebehind.Model{"small": small()}
-	if isFull() {
+	if model.IsFull() {
 		larger := small()
 		larger.Terms = 4
 		models["four terms"] = larger
@@ -31,11 +27,7 @@ func TestWriteBehindIsSafe(t *testing.T) {
 		models["two commands, two faults"] = longer
 	}
 	for name, m := range models {
-		r := model.Run(m, statesMax)
-		t.Logf("%s: %v", name, r)
-		if r.Violation != nil || !r.Complete {
-			t.Errorf("%s: %v:\n%s", name, r, strings.Join(r.Trace, "\n"))
-		}
+		model.ExpectSafe(t, name, m, statesMax)
 	}
 }
 
@@ -53,11 +45,7 @@ func TestEachGuardIsNeeded(t *testing.T) {
 			t.Parallel()
 			m := small()
 			without(&m)
-			r := model.Run(m, statesMax)
-			t.Logf("%v:\n%s", r, strings.Join(r.Trace, "\n"))
-			if r.Violation == nil {
-				t.Error("no violation was found without the guard")
-			}
+			model.ExpectViolation(t, m, statesMax)
 		})
 	}
 }
