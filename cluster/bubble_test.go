@@ -29,9 +29,10 @@ type bubbleHost struct {
 	process *simnet.Host // of the newest process, nil before the first
 }
 
-// inBubble runs a test in virtual time, over the network and the disks of the simulation.
+// inBubble runs a parallel test in virtual time, over the network and the disks of the simulation.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
+	t.Parallel()
 	kit.InBubble(t, test)
 }
 

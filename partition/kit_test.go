@@ -34,9 +34,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 
-// inBubble runs a test in virtual time. Its files are real: a call of the operating system only takes no time.
+// inBubble runs a parallel test in virtual time. Its files are real: a call of the operating system only takes no time.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
+	t.Parallel()
 	kit.InBubble(t, test)
 }
 
