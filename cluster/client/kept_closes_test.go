@@ -2,6 +2,7 @@ package client
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -25,56 +26,60 @@ func closedReceiver(t *testing.T, bytes []byte) uint64 {
 // Timing.Retry, are closed there when it serves again, each once.
 func TestReceiversAreClosedAfterALongRefusal(t *testing.T) {
 	t.Parallel()
-	const receivers = 100
-	group := &fakegroup.Group{}
-	group.Lead(true, 1)
-	client := newTestClient(t, group, nil)
-	var open []*Receiver
-	for i := range receivers {
-		receiver := &Receiver{client: client, id: uint64(1 + i)}
-		receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
-		group.Await(t, 0, 1+i)
-		group.Locks[i].Done(done(fsm.OK))
-		open = append(open, receiver)
-	}
-	answerAll := func(answer func(bytes []byte) partition.Answer) {
-		group.Mu.Lock()
-		group.Answer = answer
-		group.Mu.Unlock()
-	}
-	answerAll(func([]byte) partition.Answer { return partition.Answer{Outcome: partition.Refused} })
-	for _, receiver := range open {
-		receiver.Close()
-	}
-	group.Await(t, receivers, 0)
-	now := time.Now()
-	for range 3 {
-		now = now.Add(2 * client.timing.Retry)
-		client.tick(now) // gives up what is overdue, and closes again
-	}
-	closed := make(chan uint64, 10*receivers)
-	answerAll(func(bytes []byte) partition.Answer {
-		closed <- closedReceiver(t, bytes)
-		return done(fsm.OK)
-	})
-	times := make(map[uint64]int) // by receiver
-	for range receivers {
-		select {
-		case id := <-closed:
-			times[id]++
-		case <-time.After(kit.WaitMax):
-			t.Fatalf("%d of %d receivers were closed", len(times), receivers)
+	synctest.Test(t, func(t *testing.T) {
+		const receivers = 100
+		group := &fakegroup.Group{}
+		group.Lead(true, 1)
+		client := newTestClient(t, group, nil)
+		var open []*Receiver
+		for i := range receivers {
+			receiver := &Receiver{client: client, id: uint64(1 + i)}
+			receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
+			group.Await(t, 0, 1+i)
+			group.Locks[i].Done(done(fsm.OK))
+			open = append(open, receiver)
 		}
-	}
-	kit.Eventually(t, "nothing is outstanding", func() bool {
-		client.mu.Lock()
-		defer client.mu.Unlock()
-		return client.low == client.next && client.closes.outstanding == 0
+		answerAll := func(answer func(bytes []byte) partition.Answer) {
+			group.Mu.Lock()
+			group.Answer = answer
+			group.Mu.Unlock()
+		}
+		answerAll(func([]byte) partition.Answer { return partition.Answer{Outcome: partition.Refused} })
+		for _, receiver := range open {
+			receiver.Close()
+		}
+		group.Await(t, receivers, 0)
+		now := time.Now()
+		for range 3 {
+			synctest.Wait() // nothing is on its way to the group that is given up below
+			now = now.Add(2 * client.timing.Retry)
+			client.tick(now) // gives up what is overdue, and closes again
+		}
+		synctest.Wait()
+		closed := make(chan uint64, 10*receivers)
+		answerAll(func(bytes []byte) partition.Answer {
+			closed <- closedReceiver(t, bytes)
+			return done(fsm.OK)
+		})
+		times := make(map[uint64]int) // by receiver
+		for range receivers {
+			select {
+			case id := <-closed:
+				times[id]++
+			case <-time.After(kit.WaitMax):
+				t.Fatalf("%d of %d receivers were closed", len(times), receivers)
+			}
+		}
+		kit.Eventually(t, "nothing is outstanding", func() bool {
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			return client.low == client.next && client.closes.outstanding == 0
+		})
+		client.tick(now.Add(2 * client.timing.Retry))
+		if len(times) != receivers || len(closed) > 0 {
+			t.Errorf("%d of %d receivers were closed, then %d again", len(times), receivers, len(closed))
+		}
 	})
-	client.tick(now.Add(2 * client.timing.Retry))
-	if len(times) != receivers || len(closed) > 0 {
-		t.Errorf("%d of %d receivers were closed, then %d again", len(times), receivers, len(closed))
-	}
 }
 
 // TestKeptClosesAreBoundedAndComeInBatches: of more receivers than the limit, the first are kept; the partition gets one
