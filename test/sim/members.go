@@ -27,17 +27,17 @@ func (m *member) store() *simfs.Disk {
 	return m.disk
 }
 
-// logStore returns where the log of the member keeps its entries: one of three to five members has them in bolt.
-func (m *member) logStore() partition.LogKind {
+// logStore returns where the log of a member keeps its entries: one of three to five members has them in bolt.
+func logStore(name int) partition.LogKind {
 	kind := partition.JournalLog
-	if keepsBolt(m.number) {
+	if keepsBolt(name) {
 		kind = partition.BoltLog
 	}
 	return cmp.Or(partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE")), kind)
 }
 
 // keepsBolt reports whether a member keeps its entries in bolt.
-func keepsBolt(number int) bool { return number%4 == 0 }
+func keepsBolt(name int) bool { return name%4 == 0 }
 
 // replaceDisk gives the member an empty disk: its next process is a new member.
 func (m *member) replaceDisk(seed uint64) {

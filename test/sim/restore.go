@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // The times of a restore.
@@ -129,7 +130,7 @@ func (w *world) restoreAt(m *member, from *copies) error {
 	for {
 		files := m.store().Mount()
 		err := backup.Restore(ctx, backup.RestoreConfig{
-			Dir: dataFolder, LogStore: m.logStore(), FS: files, OpenLogStore: w.entries.open(m.name, files.OpenLog), Logger: w.log.With("name", "restore"),
+			Dir: dataFolder, LogStore: m.log, FS: files, OpenLogStore: w.entries.open(m.name, files.OpenLog), Logger: w.log.With("name", "restore"),
 			Backup: func(id fsm.PartitionID) (io.ReadCloser, error) {
 				return io.NopCloser(bytes.NewReader(from.bytes[id])), nil
 			},
@@ -203,14 +204,15 @@ func (w *world) runFormer(disks []*simfs.Disk) {
 	}
 }
 
-// hasBoth reports whether a member knows members of both clusters, which is a finding.
+// hasBoth reports whether a member knows living members of both clusters, which is a finding. A former member that could not be
+// started is dead and in the catalog of the others.
 func (w *world) hasBoth(node *cluster.Node, former map[fsm.MemberID]bool) bool {
 	status, err := node.Status(context.Background())
 	if err != nil {
 		return false
 	}
 	for _, m := range status.Members {
-		if former[m.ID] != former[node.ID()] {
+		if m.State == topology.Alive && former[m.ID] != former[node.ID()] {
 			w.find("former members and the restored cluster are one: %s knows %s", node.ID(), m.ID)
 			return true
 		}

@@ -80,6 +80,7 @@ type member struct {
 	name   string
 	number int // of the host
 	clock  *clock
+	log    partition.LogKind // of its data folder; a former member keeps it at another host
 
 	// slot has one element while a process starts or ends. It is no mutex, because a goroutine that waits for
 	// a mutex stops the time of the simulation.
@@ -138,7 +139,7 @@ func newWorld(plan *Plan, events *digest, log *slog.Logger) *world {
 
 // add adds a member. It has no disk yet.
 func (w *world) add(name, host int, c *clock) *member {
-	m := &member{world: w, name: fmt.Sprintf("m%d", name), number: host, clock: c, slot: make(chan struct{}, 1)}
+	m := &member{world: w, name: fmt.Sprintf("m%d", name), number: host, clock: c, log: logStore(name), slot: make(chan struct{}, 1)}
 	w.members = append(w.members, m)
 	return m
 }
@@ -152,7 +153,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	disk := m.store()
 	files := disk.Mount()
 	c.FS, c.OpenLogStore, c.Free = files, w.entries.open(m.name, files.OpenLog), disk.Space
-	c.LogStore = m.logStore()
+	c.LogStore = m.log
 	c.Expect = w.expect
 	c.Partitions, c.Replication = w.partitions, w.replicas
 	c.Logger = w.log.With("name", c.Name)
