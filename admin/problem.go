@@ -90,7 +90,7 @@ func codeOf(err error) fsm.Code {
 // ServerBusy after a part of the request may have been done.
 func unknownIfChanged(r *http.Request, err error) error {
 	if codeOf(err) == fsm.ServerBusy && mayHaveChanged(r) {
-		return fmt.Errorf("%w: a part was done before the cluster was busy: %s", fsm.Timeout, err.Error())
+		return fmt.Errorf("%w: partially applied before the cluster became unavailable: %s", fsm.Timeout, err.Error())
 	}
 	return err
 }

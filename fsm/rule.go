@@ -172,7 +172,7 @@ func ParseRule(r *Rule) (p ParsedRule, err error) {
 	case !validTexts(r):
 		return p, fmt.Errorf("%w: a text is not UTF-8", InvalidArgument)
 	case !r.validForms():
-		return p, fmt.Errorf("%w: the forms of values do not fit the values", InvalidArgument)
+		return p, fmt.Errorf("%w: the forms do not match the values", InvalidArgument)
 	}
 	// The size does not depend on the time of creation: a rule that was accepted must be accepted
 	// from an image too, where it has one.

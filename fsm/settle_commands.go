@@ -85,7 +85,7 @@ func (s *Settlement) SameOutcome(other *Settlement) bool {
 		bytes.Equal(s.Properties, other.Properties)
 }
 
-var errRun = errors.New("run of settlements is empty, too long or not as long as it may be")
+var errRun = errors.New("run of settlements is empty, too long, or shorter than the longest possible one")
 
 // run are the outcome and the length of a run, behind the run before it, nil for the first. It returns the length,
 // most at most, 0 after an error.

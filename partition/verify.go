@@ -74,7 +74,7 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 		return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, ErrPassed)
 	case len(g.digestWaits) >= digestsWaitingMax:
 		g.mu.Unlock()
-		return 0, fmt.Errorf("digest of group %d: %d calls wait already: %w", g.cfg.ID, digestsWaitingMax, fsm.ServerBusy)
+		return 0, fmt.Errorf("digest of group %d: %d calls are waiting already: %w", g.cfg.ID, digestsWaitingMax, fsm.ServerBusy)
 	}
 	g.digestWaits = append(g.digestWaits, w)
 	g.mu.Unlock()

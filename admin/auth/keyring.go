@@ -55,7 +55,7 @@ func (c Config) Validate() error {
 		return errors.New("no key is configured")
 	}
 	if len(c.Keys) > keysMax {
-		return fmt.Errorf("%d keys are configured, at most %d are possible", len(c.Keys), keysMax)
+		return fmt.Errorf("%d keys are configured, at most %d are supported", len(c.Keys), keysMax)
 	}
 	seen := make(map[string]bool, len(c.Keys))
 	for _, k := range c.Keys {

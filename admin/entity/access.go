@@ -131,7 +131,7 @@ func parseRights(words []string) (fsm.Rights, error) {
 		rights |= right
 	}
 	if rights == 0 {
-		return 0, fmt.Errorf("it has no rights: give some of %s, %s and %s", RightSend, RightListen, RightManage)
+		return 0, fmt.Errorf("it has no rights: give at least one of %s, %s and %s", RightSend, RightListen, RightManage)
 	}
 	return rights, nil
 }

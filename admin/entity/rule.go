@@ -78,9 +78,9 @@ func (f *Filter) parse() (fsm.RuleFilter, error) {
 	sql := f.Expression != "" || len(f.Parameters) > 0
 	switch kind := strings.ToLower(f.Kind); {
 	case kind != FilterSQL && sql:
-		return out, fmt.Errorf("expression and parameters belong to a filter of kind sql, not %.40q", f.Kind)
+		return out, fmt.Errorf("expression and parameters require a filter of kind sql, got %.40q", f.Kind)
 	case kind != FilterCorrelation && len(f.Conditions) > 0:
-		return out, fmt.Errorf("conditions belong to a filter of kind correlation, not %.40q", f.Kind)
+		return out, fmt.Errorf("conditions require a filter of kind correlation, got %.40q", f.Kind)
 	case kind == FilterTrue:
 		out.Kind = fsm.TrueFilter
 	case kind == FilterFalse:

@@ -107,7 +107,7 @@ func (f *Finder) collect(ctx context.Context, at Place, do Action, request *api.
 		s.matcher.states = states
 	}
 	if s.matcher.states &= states; s.matcher.states == 0 {
-		return api.MessagesChanged{}, fsm.EntityRef{}, fmt.Errorf("%w: no message in one of these states can be changed so", fsm.InvalidArgument)
+		return api.MessagesChanged{}, fsm.EntityRef{}, fmt.Errorf("%w: messages in these states do not support this change", fsm.InvalidArgument)
 	}
 	s.most = most
 	if request.Max > 0 {

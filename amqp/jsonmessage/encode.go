@@ -10,7 +10,7 @@ import (
 )
 
 // ErrCut is the error for a message whose body was cut.
-var ErrCut = errors.New("the message has only the beginning of its body")
+var ErrCut = errors.New("the message holds only the first part of its body")
 
 // errBodies is the error for a message with more than one kind of body.
 var errBodies = errors.New("give one of body, bodyBase64, data, value and sequence")

@@ -11,7 +11,7 @@ import (
 var (
 	errTruncated   = errors.New("value is cut short")
 	errNesting     = errors.New("values are nested too deep")
-	errCount       = errors.New("more elements are claimed than the bytes can hold")
+	errCount       = errors.New("the declared count exceeds what the remaining bytes can hold")
 	errConstructor = errors.New("unknown constructor")
 	errOddMap      = errors.New("map with an odd number of items")
 	errUTF8        = errors.New("string is not UTF-8")

@@ -27,7 +27,7 @@ func checkNew(kind fsm.EntityKind, name string, rule *fsm.Rule) error {
 	case kind == fsm.SubscriptionEntity && !isPath:
 		return fmt.Errorf("%w: a subscription is named %s", fsm.InvalidArgument, fsm.SubscriptionPath("topic", "subscription"))
 	case kind != fsm.SubscriptionEntity && hasSubscriptionsSegment(name):
-		return fmt.Errorf("%w: no part of the name of a %s may be %q: those are the paths of subscriptions",
+		return fmt.Errorf("%w: no part of the name of a %s may be %q, which is reserved for the paths of subscriptions",
 			fsm.InvalidArgument, kind, "subscriptions")
 	case kind != fsm.SubscriptionEntity && rule != nil:
 		return fmt.Errorf("%w: only a subscription has rules", fsm.InvalidArgument)
@@ -60,7 +60,7 @@ func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, n
 	case kind == fsm.TopicEntity && settings.RequiresSession:
 		return fmt.Errorf("%w: a topic has no sessions: its subscriptions can", fsm.InvalidArgument)
 	case kind == fsm.SubscriptionEntity && settings.EnablePartitioning:
-		return fmt.Errorf("%w: a subscription is partitioned as its topic is, and cannot be by itself", fsm.InvalidArgument)
+		return fmt.Errorf("%w: a subscription inherits partitioning from its topic", fsm.InvalidArgument)
 	case settings.RequiresSession && settings.ForwardTo != "":
 		return fmt.Errorf("%w: an entity that requires sessions cannot forward its messages", fsm.InvalidArgument)
 	}
@@ -116,7 +116,7 @@ func checkUpdate(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 func explainCreate(namespace *fsm.Namespace, kind fsm.EntityKind, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityExists) && kind != fsm.SubscriptionEntity:
-		return fmt.Errorf("%w: no two queues or topics may have one name, whatever the case of its letters", err)
+		return fmt.Errorf("%w: names of queues and topics must be unique, ignoring case", err)
 	case errors.Is(err, fsm.EntityNotFound) && kind == fsm.SubscriptionEntity:
 		return fmt.Errorf("%w: the topic has just been deleted", err)
 	case errors.Is(err, fsm.EntityNotFound):

@@ -173,7 +173,7 @@ func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fs
 		status, err := o.leaderStatus(ctx, id)
 		return err == nil && status.member == to
 	}) {
-		return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
+		return fmt.Errorf("%w: it is now the preferred leader and does not lead yet", fsm.Timeout)
 	}
 	return nil
 }

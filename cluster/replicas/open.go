@@ -114,7 +114,7 @@ func (s *Set) OpenExisting(ctx context.Context) {
 func (s *Set) Open(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
 	path := s.Dir.ReplicaPath(id, number)
 	if s.Group(id) != nil {
-		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
+		return fmt.Errorf("open replica %d.%d: another replica of the group is open", id, number)
 	}
 	if err := s.Log.FS().MkdirAll(path, 0o750); err != nil {
 		return fmt.Errorf("create replica folder: %w", err)

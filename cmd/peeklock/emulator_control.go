@@ -39,7 +39,7 @@ type clockAdvanced struct {
 func (c *movedClock) advance(r *http.Request) (any, error) {
 	by, err := time.ParseDuration(r.URL.Query().Get("by"))
 	if err != nil || by <= 0 || by > clockMax-time.Duration(c.ahead.Load()) {
-		return nil, fmt.Errorf("%w: by is how far the clock moves forward, such as 90m", fsm.InvalidArgument)
+		return nil, fmt.Errorf("%w: by must be the duration by which the clock advances, such as 90m", fsm.InvalidArgument)
 	}
 	c.ahead.Add(int64(by))
 	return clockAdvanced{c.now().UTC()}, nil

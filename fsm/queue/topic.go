@@ -30,7 +30,7 @@ type topics struct {
 }
 
 // errActionBytes is the failure of an action. All replicas make the same text of it.
-var errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
+var errActionBytes = errors.New("the actions of the topic's rules expand one message beyond the limit")
 
 // Limits of publishing.
 const (

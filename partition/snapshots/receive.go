@@ -96,7 +96,7 @@ func (s *snapshotSink) ReadFrom(r io.Reader) (int64, error) {
 // adopt takes over what another sink has received, with the configuration of this one.
 func (s *snapshotSink) adopt(other *snapshotSink) error {
 	if other == nil || other.Index != s.Index || other.Term != s.Term {
-		return fmt.Errorf("receive snapshot %s: what was received is gone", s.id)
+		return fmt.Errorf("receive snapshot %s: the part received so far no longer exists", s.id)
 	}
 	if err := s.store.Files.RemoveAll(s.dir); err != nil {
 		return errors.Join(fmt.Errorf("receive snapshot %s: %w", s.id, err), other.Cancel())

@@ -39,7 +39,7 @@ func (f *Frozen) Persist(to raft.SnapshotSink) error {
 	}
 	// Raft takes a configuration for committed that a leader could not store, until the instance is reopened.
 	if s.ConfigurationIndex != f.Config {
-		return fmt.Errorf("persist snapshot: raft's configuration is that of index %d, the applied one that of %d", s.ConfigurationIndex, f.Config)
+		return fmt.Errorf("persist snapshot: raft's configuration has index %d, the applied one has index %d", s.ConfigurationIndex, f.Config)
 	}
 	own, err := s.store.beginOwn(s.end())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 var (
 	errOlderTerm  = errors.New("the snapshot is of an older term than this replica, or than one that is being received")
-	errSuperseded = errors.New("another snapshot is sent in place of this one")
+	errSuperseded = errors.New("replaced by a newer snapshot")
 	errClosed     = errors.New("the raft instance is closed")
 )
 

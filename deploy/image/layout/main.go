@@ -103,7 +103,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 3 {
-		return errors.New("call it with DIR NAME:TAG ARCHITECTURE=BINARY and more of the last")
+		return errors.New("usage: layout DIR NAME:TAG ARCHITECTURE=BINARY...")
 	}
 	w := writer{dir: args[0]}
 	var images []descriptor

@@ -289,7 +289,7 @@ func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
 func (p *prestop) apiServer() (*apiServer, error) {
 	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
 	if host == "" {
-		return nil, errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
+		return nil, errors.New("not running in a pod (KUBERNETES_SERVICE_HOST is not set)")
 	}
 	read := func(name string) (string, error) {
 		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
