@@ -27,9 +27,9 @@ func (n *Node) compareClocks(ctx context.Context) {
 		n.log.ErrorContext(ctx, "clock of this member was found wrong; its leaderships are transferred until it agrees with a quorum again: "+
 			"check NTP or chrony on this host", "offset", now.Offset, "max", clocks.ErrorMax)
 	case wasOff && now.Agreed && !isOff:
-		n.log.InfoContext(ctx, "clock of this member was found right again", "offset", now.Offset)
+		n.log.InfoContext(ctx, "clock of this member agreed with a quorum again", "offset", now.Offset)
 	case before.Agreed && !now.Agreed:
-		n.log.WarnContext(ctx, "agreement on the time was lost: too few clocks are known or right; wall time goes on by monotonic clocks", "members", now.Members, "known", now.Known)
+		n.log.WarnContext(ctx, "lost clock quorum; advancing wall time by the monotonic clock", "members", now.Members, "known", now.Known)
 	}
 	switch {
 	case now.Held && !before.Held:

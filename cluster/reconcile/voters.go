@@ -101,10 +101,10 @@ func (r *Reconciler) removeFromCatalog(ctx context.Context, group *partition.Gro
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
-		r.Logger.WarnContext(ctx, "failed to take a removed member out of the catalog, will retry", "peer", v.Member, "error", err)
+		r.Logger.WarnContext(ctx, "failed to remove a member from the catalog, will retry", "peer", v.Member, "error", err)
 		return false
 	}
-	r.Logger.InfoContext(ctx, "removed member was taken out of the catalog", "peer", v.Member)
+	r.Logger.InfoContext(ctx, "removed member was deleted from the catalog", "peer", v.Member)
 	r.Wake()
 	return true
 }

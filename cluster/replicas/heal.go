@@ -70,7 +70,7 @@ func (h *Healer) healReplica(ctx context.Context, id fsm.PartitionID, number uin
 	defer cancel()
 	query := ReplaceQuery{Partition: id, Replica: fsm.Replica{Member: h.Self, Number: number}}
 	if _, err := Replace.Ask(ctx, h.Leader(id), query); err != nil {
-		h.Logger.WarnContext(ctx, "failed to have a damaged replica replaced, will retry: the other replicas must have a quorum", "partition", id, "number", number, "error", err)
+		h.Logger.WarnContext(ctx, "failed to replace a damaged replica, will retry: the other replicas must have a quorum", "partition", id, "number", number, "error", err)
 		return
 	}
 	h.Logger.WarnContext(ctx, "replica with a damaged log was taken out of its partition, and another one takes its place", "partition", id, "number", number)
@@ -107,7 +107,7 @@ func (h *Healer) OpenCatalog(ctx context.Context, voters []partition.Voter) erro
 // present one.
 func (h *Healer) renameCatalogReplica(ctx context.Context, number uint32) error {
 	if err := h.askReplaceCatalog(ctx, number); err != nil {
-		h.Logger.WarnContext(ctx, "failed to have the damaged replica of the catalog replaced, will retry: the other members must have a quorum", "error", err)
+		h.Logger.WarnContext(ctx, "failed to replace the damaged replica of the catalog, will retry: the other members must have a quorum", "error", err)
 		return err
 	}
 	if err := h.Dir.Update(func(id *datadir.Identity) { id.CatalogReplica = number + 1 }); err != nil {
@@ -149,7 +149,7 @@ func (h *Healer) HealCatalog(ctx context.Context) error {
 	if status.Halted == nil {
 		if number > raftgroup.CatalogReplica && len(status.Voters) == 0 {
 			if err := h.askReplaceCatalog(ctx, number); err != nil {
-				h.Logger.InfoContext(ctx, "failed to have a former replica of the catalog removed, will retry", "error", err)
+				h.Logger.InfoContext(ctx, "failed to remove a former replica of the catalog, will retry", "error", err)
 			}
 		}
 		return nil

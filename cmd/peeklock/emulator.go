@@ -142,7 +142,7 @@ func (e *emulatorConfig) applyServe(ctx context.Context, m *member, logger *slog
 		return
 	}
 	for _, text := range e.file.Warnings {
-		logger.WarnContext(ctx, "emulator configuration was changed where it could not be applied", "file", e.path, "warning", text)
+		logger.WarnContext(ctx, "failed to apply part of the emulator configuration", "file", e.path, "warning", text)
 	}
 	report, err := e.apply(ctx, m)
 	if err != nil {

@@ -170,7 +170,7 @@ func (s *Monitor) Relieve(err error) bool {
 	defer s.mu.Unlock()
 	if now := time.Now(); s.outOfFiles.IsZero() || now.Sub(s.outOfFiles) >= outOfFilesLogInterval {
 		s.outOfFiles = now
-		s.logger.Error("failed to open a file because no file descriptor is free; what needs it waits: raise the limit of open files "+
+		s.logger.Error("failed to open a file because no file descriptor is free, will retry: raise the limit of open files "+
 			"(LimitNOFILE= in systemd, --ulimit nofile for a container; fs.file-max if it is that of the system), or close client connections",
 			"folder", s.dir, "error", err)
 	}

@@ -22,7 +22,7 @@ func restoreValues(cfg *Config) (id string, err error) {
 	content, err := disk.ReadFile(cfg.FS, cfg.Path+copySuffix)
 	switch {
 	case errors.Is(err, disk.ErrDamaged):
-		cfg.Logger.Error("failed to read the copy of terms and votes, and goes on without it: check the disk", "path", cfg.Path+copySuffix, "error", err)
+		cfg.Logger.Error("failed to read the copy of terms and votes, continuing without it: check the disk", "path", cfg.Path+copySuffix, "error", err)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("read the copy of the values: %w", err)
 	}
