@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
-import { browser, members, until } from "./kit.mjs";
+import { browser, members, processes, until } from "./kit.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const pictures = process.env.PEEKLOCK_PICTURES;
@@ -181,6 +181,101 @@ describe("without a key, on the machine of the member", () => {
     assert.equal((await m.cli("queue", "show", "browsed")).counts.active, 4);
   });
 
+  test("messages are deleted, cancelled and returned by selection and by conditions", async (t) => {
+    await m.cli("queue", "create", "changed");
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    const sender = client.createSender("changed");
+    await sender.sendMessages(["a", "b", "c", "d"].map((subject) => ({ body: subject, subject })));
+    await sender.scheduleMessages([{ body: "later", subject: "later" }], new Date(Date.now() + 3_600_000));
+    const receiver = client.createReceiver("changed");
+    const [first] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    await receiver.deferMessage(first);
+    await receiver.close();
+    const counts = async () => {
+      const { active, deferred, scheduled } = (await m.cli("queue", "show", "changed")).counts;
+      return [active, deferred, scheduled];
+    };
+    await until(async () => assert.deepEqual(await counts(), [3, 1, 1]));
+
+    const page = await open(t, `${m.server}/console/queues/changed`);
+    const browse = () => button(page, "Browse").click();
+    await browse();
+    await page.getByRole("row").filter({ hasText: "deferred" }).getByRole("checkbox").check();
+    await button(page, "Return those deferred of 1").click();
+    await button(dialog(page), "Return").click();
+    await page.getByText("One message was changed.").waitFor();
+    assert.deepEqual(await counts(), [4, 0, 1]);
+
+    await page.getByLabel("SQL filter").fill("sys.Label = 'b' OR sys.Label = 'c'");
+    await browse();
+    await button(page, "Delete all").click();
+    await dialog(page).getByRole("heading", { name: "Delete 2" }).waitFor(); // counted first
+    assert.equal(await button(dialog(page), "Delete").isDisabled(), true);
+    await dialog(page).getByLabel("Type changed to confirm").fill("changed");
+    await button(dialog(page), "Delete").click();
+    await page.getByText("2 messages were changed.").waitFor();
+    assert.deepEqual(await counts(), [2, 0, 1]);
+
+    await page.getByLabel("SQL filter").fill("");
+    await browse();
+    await button(page, "Cancel all scheduled").click();
+    await dialog(page).getByLabel("Type changed to confirm").fill("changed");
+    await button(dialog(page), "Cancel").first().click();
+    await page.getByText("One message was changed.").waitFor();
+    assert.deepEqual(await counts(), [2, 0, 0]);
+
+    await page.getByRole("row").filter({ hasText: "d" }).getByRole("checkbox").first().check();
+    await button(page, "Delete 1").click();
+    await dialog(page).getByLabel("Type changed to confirm").fill("changed");
+    await button(dialog(page), "Delete").click();
+    await page.getByText("One message was changed.").waitFor();
+    assert.deepEqual(await counts(), [1, 0, 0]);
+  });
+
+  test("the state of a session is read, set and cleared, and its lock is released", async (t) => {
+    await m.cli("queue", "create", "carts", "--requires-session");
+    await m.cli("message", "send", "carts", "apple", "--session", "ann");
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    const receiver = await client.acceptSession("carts", "ann");
+    await receiver.setSessionState("half");
+    const state = async () => (await m.cli("session", "state", "carts", "ann")).state ?? "";
+
+    const page = await open(t, `${m.server}/console/queues/carts?tab=sessions`);
+    await button(page, "State of session ann").click();
+    await page.getByLabel("State", { exact: true }).fill("full");
+    await button(dialog(page), "Set the state").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.equal(await state(), "full");
+    await button(page, "State of session ann").click();
+    await button(dialog(page), "Clear the state").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.equal(await state(), "");
+    await button(page, "Release session ann").click();
+    await button(dialog(page), "Release").click();
+    await dialog(page).waitFor({ state: "detached" });
+    const next = await client.acceptSession("carts", "ann"); // waits 60 s for a session that is held
+    await next.close();
+  });
+
+  test("a topic shows which subscriptions would get a message", async (t) => {
+    await m.cli("topic", "create", "tried");
+    await m.cli("subscription", "create", "tried/Subscriptions/all");
+    await m.cli("subscription", "create", "tried/Subscriptions/large", "--sql", "amount > 100");
+    const page = await open(t, `${m.server}/console/topics/tried?tab=send`);
+    const rows = page.getByRole("region", { name: "Subscriptions that would get it" }).getByRole("row");
+    await button(page, "Which subscriptions would get it?").click();
+    await until(async () => assert.equal(await rows.count(), 1 + 1));
+    await button(page, "Add a property").click();
+    await page.getByLabel("Name", { exact: true }).fill("amount");
+    await page.getByLabel("Type", { exact: true }).selectOption("number");
+    await page.getByLabel("Value", { exact: true }).fill("700");
+    await button(page, "Which subscriptions would get it?").click();
+    await until(async () => assert.equal(await rows.count(), 1 + 2));
+    assert.equal((await m.cli("subscription", "show", "tried/Subscriptions/all")).counts.active, 0); // nothing was sent
+  });
+
   test("all messages are deleted after the name was typed", async (t) => {
     await m.cli("queue", "create", "full");
     await m.cli("message", "send", "full", "x", "--count", "20");
@@ -298,6 +393,38 @@ describe("without a key, on the machine of the member", () => {
         await page.context().close();
       }
     }
+  });
+});
+
+describe("with three processes", () => {
+  let m;
+  before(async () => {
+    m = await processes();
+  });
+  after(() => m?.stop());
+
+  test("a page shows the last data of a partition without a leader, and of a member that was killed", async (t) => {
+    const page = await open(t, `${m.members[0].server}/console`);
+    await page.getByLabel("Name of the rule").fill("root");
+    await page.getByLabel("Key", { exact: true }).fill(m.key);
+    await button(page, "Sign in").click();
+    await m.cli("queue", "create", "orders");
+    await m.cli("message", "send", "orders", "one");
+    await page.getByRole("link", { name: "Queues and topics" }).click();
+    await page.getByRole("link", { name: "orders" }).click();
+    await page.getByLabel("Views").waitFor();
+
+    await m.kill(m.members[1]);
+    await m.kill(m.members[2]);
+    await page.getByRole("alert").filter({ hasText: "The data below are from" }).waitFor({ timeout: 60_000 });
+    await page.getByText("Active", { exact: true }).waitFor(); // the last data
+    await page.getByRole("link", { name: "Send", exact: true }).click();
+    await page.getByLabel("Body").fill("two");
+    await button(page, "Send").click();
+    await page.getByRole("alert").filter({ hasText: "leader" }).waitFor({ timeout: 90_000 });
+
+    await m.kill(m.members[0]);
+    await page.getByRole("alert").filter({ hasText: "The member does not answer. Open the console at another member." }).first().waitFor({ timeout: 30_000 });
   });
 });
 

@@ -1,4 +1,5 @@
 // Starts `peeklock dev` and a headless Chromium, and runs commands against the members.
+import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -44,6 +45,51 @@ export async function members(...args) {
       const ended = new Promise((resolve) => child.on("exit", resolve));
       child.kill("SIGTERM");
       await ended;
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** processes starts three members, each a process that kill ends at once, and resolves when all are ready. The first is the server. */
+export async function processes() {
+  const dir = mkdtempSync(join(tmpdir(), "peeklock-console-"));
+  const key = "console-test-key";
+  const started = [];
+  for (let i = 0; i < 3; i++) {
+    const ports = [];
+    for (let p = 0; p < 4; p++) {
+      ports.push(`127.0.0.1:${await freePort()}`);
+    }
+    started.push({ name: `m${i}`, amqp: ports[0], admin: ports[1], peer: ports[2], gossip: ports[3] });
+  }
+  for (const [i, m] of started.entries()) {
+    const join_ = started.filter((other) => other !== m).flatMap((other) => ["--join", other.gossip]);
+    m.child = spawn(
+      binary,
+      ["serve", "--name", m.name, "--dir", join(dir, m.name), "--amqp", m.amqp, "--admin", m.admin, "--peer", m.peer, "--gossip", m.gossip, "--control-socket", join(dir, `${i}.sock`), "--expect", "3", "--partitions", "3", "--key-name", "root", "--key", key, "--log-level", "error", ...join_],
+      { stdio: ["ignore", "ignore", "inherit"] },
+    );
+    m.server = `http://${m.admin}`;
+  }
+  for (const m of started) {
+    await until(async () => assert.equal((await fetch(`${m.server}/readyz`)).status, 200), 60_000);
+  }
+  const kill = async (m) => {
+    const ended = new Promise((resolve) => m.child.on("exit", resolve));
+    m.child.kill("SIGKILL");
+    await ended;
+  };
+  return {
+    key,
+    members: started,
+    /** cli runs a command against the first member and returns its JSON. */
+    async cli(...command) {
+      const { stdout } = await run(binary, [...command, "--server", started[0].server, "--key-name", "root", "-o", "json"], { env: { ...process.env, PEEKLOCK_KEY: key } });
+      return stdout.trim() ? JSON.parse(stdout) : undefined;
+    },
+    kill,
+    async stop() {
+      await Promise.all(started.filter((m) => m.child.exitCode === null && m.child.signalCode === null).map(kill));
       rmSync(dir, { recursive: true, force: true });
     },
   };

@@ -1,11 +1,13 @@
 import { useState } from "preact/hooks";
 import { call, type Message, type MessagePage, path, readOnly } from "./api";
+import { type Action, Change, type Selection } from "./change";
 import { go, urlOf } from "./route";
 import { editAgain } from "./send";
-import { bytes, Check, Confirm, Failed, Field, number, Select, Table, time } from "./ui";
+import { bytes, Check, Failed, Field, number, save, Select, Table, time } from "./ui";
 
 const pageMessages = 50;
 const bodyBytesShown = 64 * 1024;
+const bodyBytesMax = 4 << 20; // of one that is downloaded
 
 /** Conditions of the query of GET /v1/messages, by the name of their parameter. */
 type Conditions = Partial<Record<"subQueue" | "state" | "session" | "where" | "contains" | "path" | "reason", string>>;
@@ -33,6 +35,11 @@ function typeName(value: unknown): string {
   return typeof value === "object" && !Array.isArray(value) ? (Object.keys(value)[0] ?? "") : typeof value;
 }
 
+/** bodyOf returns the body as the bytes of a file. */
+function bodyOf(m: Message): Blob {
+  return new Blob([m.bodyBase64 === undefined ? bodyText(m) : Uint8Array.from(atob(m.bodyBase64), (c) => c.charCodeAt(0))]);
+}
+
 function bodyText(m: Message): string {
   if (m.body !== undefined) {
     return m.body;
@@ -57,7 +64,8 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   const [error, setError] = useState<Error>();
   const [chosen, setChosen] = useState<Set<number>>(new Set());
   const [open, setOpen] = useState<number>();
-  const [redriving, setRedriving] = useState(false);
+  const [change, setChange] = useState<{ action: Action; selection: Selection }>();
+  const [done, setDone] = useState("");
   const dead = conditions.subQueue === "deadLetter";
   const set = (n: keyof Conditions) => (value: string) => setConditions({ ...conditions, [n]: value });
   const load = async (start: number, keep: Message[]) => {
@@ -77,6 +85,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   const search = () => {
     setChosen(new Set());
     setOpen(undefined);
+    setDone("");
     return load(0, []);
   };
   const reasons = new Map<string, number>();
@@ -85,6 +94,12 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
       reasons.set(m.deadLetterReason, (reasons.get(m.deadLetterReason) ?? 0) + 1);
     }
   }
+  const has = (state: string) => found?.some((m) => chosen.has(m.sequenceNumber) && m.state === state);
+  const ofChosen = (action: Action) => () => setChange({ action, selection: { subQueue: conditions.subQueue, sequences: [...chosen] } });
+  const ofAll = (action: Action) => () => {
+    const { state, ...others } = Object.fromEntries(names.filter((n) => conditions[n]).map((n) => [n, conditions[n]!]));
+    setChange({ action, selection: { ...others, ...(state && { states: [state] }) } });
+  };
   const shown = found?.find((m) => m.sequenceNumber === open);
   return (
     <section>
@@ -117,14 +132,35 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
           <button type="submit" class="main">
             Browse
           </button>
-          {!readOnly && dead && (
-            <button type="button" disabled={!chosen.size} onClick={() => setRedriving(true)}>
-              Send {number(chosen.size)} again
-            </button>
-          )}
         </p>
       </form>
       <Failed error={error} />
+      {done && <p role="status">{done}</p>}
+      {!readOnly && found && found.length > 0 && (
+        <>
+          <p class="buttons">
+            {dead && (
+              <button disabled={!chosen.size} onClick={ofChosen("redrive")}>
+                Send {number(chosen.size)} again
+              </button>
+            )}
+            {has("deferred") && <button onClick={ofChosen("undefer")}>Return those deferred of {number(chosen.size)}</button>}
+            {has("scheduled") && <button onClick={ofChosen("cancel")}>Cancel those scheduled of {number(chosen.size)}</button>}
+            <button class="danger" disabled={!chosen.size} onClick={ofChosen("delete")}>
+              Delete {number(chosen.size)}
+            </button>
+          </p>
+          <p class="buttons">
+            <span class="quiet">All that meet the conditions:</span>
+            {dead && <button onClick={ofAll("redrive")}>Send all again</button>}
+            {!conditions.subQueue && <button onClick={ofAll("undefer")}>Return all deferred</button>}
+            {!conditions.subQueue && <button onClick={ofAll("cancel")}>Cancel all scheduled</button>}
+            <button class="danger" onClick={ofAll("delete")}>
+              Delete all
+            </button>
+          </p>
+        </>
+      )}
       {reasons.size > 0 && (
         <ul class="reasons" aria-label="Reasons">
           {[...reasons].map(([reason, n]) => (
@@ -149,7 +185,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
             id={(m) => m.sequenceNumber}
             empty={<p>{end ? "No message meets the conditions." : `None of ${number(looked)} messages meets the conditions so far.`}</p>}
             columns={[
-              ...(dead && !readOnly
+              ...(!readOnly
                 ? [
                     {
                       title: "Choose",
@@ -191,20 +227,16 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
           )}
         </>
       )}
-      {shown && <Detail message={shown} name={name} editable={kind === "queues"} />}
-      {redriving && (
-        <Confirm
-          title={`Send ${number(chosen.size)} dead letters again`}
-          text={kind === "queues" ? "They return to the queue, each with a new sequence number, and are delivered again." : "They return to this subscription alone, and are delivered again."}
-          label="Send again"
-          action={async () => {
-            await call("POST", `/v1/redrive/${path(name)}`, { sequences: [...chosen] });
-          }}
-          onClose={() => setRedriving(false)}
-          onDone={() => {
-            setRedriving(false);
+      {shown && <Detail message={shown} name={name} subQueue={conditions.subQueue ?? ""} editable={kind === "queues"} />}
+      {change && (
+        <Change
+          {...change}
+          name={name}
+          onClose={() => setChange(undefined)}
+          onDone={(count) => {
+            setChange(undefined);
             onChange();
-            void search();
+            void search().then(() => setDone(count === 1 ? "One message was changed." : `${number(count)} messages were changed.`));
           }}
         />
       )}
@@ -212,7 +244,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   );
 }
 
-function Detail({ message: m, name, editable }: { message: Message; name: string; editable: boolean }) {
+function Detail({ message: m, name, subQueue, editable }: { message: Message; name: string; subQueue: string; editable: boolean }) {
   const facts: [string, string][] = [
     ["State", stateOf(m)],
     ["Enqueued", time(m.enqueuedAt)],
@@ -231,6 +263,7 @@ function Detail({ message: m, name, editable }: { message: Message; name: string
     ["Description", m.deadLetterErrorDescription ?? ""],
     ["Dead-letter source", m.deadLetterSource ?? ""],
   ];
+  const [note, setNote] = useState("");
   let text = bodyText(m);
   if (m.body !== undefined && !m.bodyCut) {
     try {
@@ -272,6 +305,27 @@ function Detail({ message: m, name, editable }: { message: Message; name: string
       <pre tabIndex={0} aria-label="Body">
         {text}
       </pre>
+      <p>
+        <button
+          onClick={async () => {
+            const query = new URLSearchParams({ ...(subQueue && { subQueue }), sequence: String(m.sequenceNumber), max: "1", bodyBytes: String(bodyBytesMax) });
+            try {
+              const page = m.bodyCut ? await call<MessagePage>("GET", `/v1/messages/${path(name)}?${query}`) : { messages: [m] };
+              const [whole] = page.messages ?? [];
+              if (!whole) {
+                throw new Error("The message is gone.");
+              }
+              save(bodyOf(whole), `message-${m.sequenceNumber}`);
+              setNote(whole.bodyCut ? `The file has the first ${bytes(bodyBytesMax)}: receive the message with a client for the rest.` : "");
+            } catch (e) {
+              setNote((e as Error).message);
+            }
+          }}
+        >
+          Download the body
+        </button>
+      </p>
+      {note && <p role="status">{note}</p>}
       {editable && !readOnly && m.body !== undefined && !m.bodyCut && (
         <p>
           <button

@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
-import { call, type Counts, type Entity, type Kind, list, path, readOnly, type Rule, type SessionRow } from "./api";
+import { call, type Counts, type Entity, type Kind, list, path, readOnly, type Rule } from "./api";
 import { Browse } from "./browse";
 import { Create } from "./entities";
 import { Receive } from "./receive";
 import { go, urlOf } from "./route";
 import { Send } from "./send";
+import { Sessions } from "./sessions";
 import { type Draft, draftOf, SettingsFields, settingsOf } from "./settings";
 import { Tile } from "./overview";
 import { bytes, Confirm, Dialog, Field, Form, number, Table, time, useLoad, Waiting } from "./ui";
@@ -122,32 +123,6 @@ function Messages({ kind, entity, name, query, onChange }: { kind: "queues" | "s
           }}
         />
       )}
-    </>
-  );
-}
-
-function Sessions({ name }: { name: string }) {
-  const loaded = useLoad((signal) => call<{ sessions: SessionRow[]; next?: number }>("GET", `/v1/sessions/${path(name)}?max=1000`, undefined, signal), [name], every);
-  return (
-    <>
-      <Waiting of={loaded} />
-      {loaded.data && (
-        <Table
-          name="Sessions"
-          rows={loaded.data.sessions}
-          id={(s) => s.id}
-          empty={<p>No session has messages or a state.</p>}
-          columns={[
-            { title: "Session", value: (s) => s.id, show: (s) => s.id || <i>empty id</i> },
-            { title: "Messages", value: (s) => s.messages, numeric: true },
-            { title: "Ready", value: (s) => s.ready, numeric: true },
-            { title: "Locked until", value: (s) => s.lockedUntil ?? "", show: (s) => time(s.lockedUntil) || "not locked" },
-            { title: "State", value: (s) => s.stateBytes, numeric: true, show: (s) => (s.stateUpdatedAt ? bytes(s.stateBytes) : "none") },
-            { title: "State of", value: (s) => s.stateUpdatedAt ?? "", show: (s) => time(s.stateUpdatedAt) },
-          ]}
-        />
-      )}
-      {loaded.data?.next !== undefined && <p class="quiet">The first {number(loaded.data.sessions.length)} sessions are shown.</p>}
     </>
   );
 }
@@ -311,7 +286,7 @@ export function TopicPage({ name, tab }: { name: string; tab: string }) {
             <Tile name="Size" value={bytes(loaded.data.counts?.bytes)} />
           </dl>
           <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", send: "Send", settings: "Settings" }} />
-          {tab === "send" && <Send name={name} sessions={false} onSent={subscriptions.reload} />}
+          {tab === "send" && <Send name={name} sessions={false} topic onSent={subscriptions.reload} />}
           {tab === "settings" && <SettingsTab kind="topics" name={name} entity={loaded.data} onChange={loaded.reload} />}
           {tab === "subscriptions" && (
             <>

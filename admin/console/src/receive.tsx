@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { path, readOnly, request } from "./api";
-import { Failed, time } from "./ui";
+import { Failed, save, time } from "./ui";
 
 /** bodyBytesMax is how much of a body is shown; the rest can be downloaded. */
 const bodyBytesMax = 64 * 1024;
@@ -135,13 +135,6 @@ function Body({ of }: { of: Received }) {
       // It is shown as it is.
     }
   }
-  const download = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(of.body);
-    link.download = `message-${String(of.system.SequenceNumber ?? "")}`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
   return (
     <>
       <pre tabIndex={0} aria-label="Body">
@@ -149,7 +142,7 @@ function Body({ of }: { of: Received }) {
       </pre>
       <p>
         {of.body.size > bodyBytesMax && `The first 64 KiB of ${of.body.size} bytes. `}
-        <button onClick={download}>Download the body</button>
+        <button onClick={() => save(of.body, `message-${String(of.system.SequenceNumber ?? "")}`)}>Download the body</button>
       </p>
     </>
   );

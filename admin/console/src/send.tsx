@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
-import { path, readOnly, request } from "./api";
-import { Field, Form, Select } from "./ui";
+import { call, path, readOnly, request } from "./api";
+import { Failed, Field, Form, Select, Table } from "./ui";
 
 const batchType = "application/vnd.microsoft.servicebus.json";
 
@@ -31,16 +31,23 @@ function takeCopied(): Copied {
   return message;
 }
 
+/** RuleTest says which subscriptions would get a message. */
+interface RuleTest {
+  subscriptions: { name: string; rules: string[]; copies: number }[];
+  failed: { subscription: string; rule: string; error: string }[];
+}
+
+// The name of a field in BrokerProperties, its label, and its name in the JSON form of messages.
 const fields = [
-  ["MessageId", "Message id"],
-  ["SessionId", "Session id"],
-  ["CorrelationId", "Correlation id"],
-  ["Label", "Subject (label)"],
-  ["ContentType", "Content type"],
-  ["To", "To"],
-  ["ReplyTo", "Reply to"],
-  ["ReplyToSessionId", "Reply to session id"],
-  ["PartitionKey", "Partition key"],
+  ["MessageId", "Message id", "messageId"],
+  ["SessionId", "Session id", "sessionId"],
+  ["CorrelationId", "Correlation id", "correlationId"],
+  ["Label", "Subject (label)", "subject"],
+  ["ContentType", "Content type", "contentType"],
+  ["To", "To", "to"],
+  ["ReplyTo", "Reply to", "replyTo"],
+  ["ReplyToSessionId", "Reply to session id", "replyToSessionId"],
+  ["PartitionKey", "Partition key", ""],
 ] as const;
 
 function valueOf(p: Property): unknown {
@@ -60,7 +67,7 @@ function valueOf(p: Property): unknown {
 }
 
 /** Send sends a message, with the interface for messages over HTTP. */
-export function Send({ name, sessions, onSent }: { name: string; sessions: boolean; onSent: () => void }) {
+export function Send({ name, sessions, topic, onSent }: { name: string; sessions: boolean; topic?: boolean; onSent: () => void }) {
   const [first] = useState(takeCopied);
   const [body, setBody] = useState(first.body);
   const [broker, setBroker] = useState(first.broker);
@@ -69,9 +76,23 @@ export function Send({ name, sessions, onSent }: { name: string; sessions: boole
   const [properties, setProperties] = useState(first.properties);
   const [copies, setCopies] = useState("1");
   const [done, setDone] = useState("");
+  const [test, setTest] = useState<RuleTest>();
+  const [failed, setFailed] = useState<Error>();
   if (readOnly) {
     return <p class="quiet">This console is read-only.</p>;
   }
+  const userProperties = () => Object.fromEntries(properties.filter((p) => p.name).map((p) => [p.name, valueOf(p)]));
+  const tryRules = async () => {
+    setFailed(undefined);
+    setTest(undefined);
+    try {
+      const system = fields.filter(([id, , key]) => key && broker[id]).map(([id, , key]) => [key, broker[id]]);
+      const typed = Object.entries(userProperties()).map(([k, v]) => [k, typeof v !== "number" ? v : Number.isInteger(v) ? { long: v } : { double: v }]);
+      setTest(await call<RuleTest>("POST", `/v1/rule-test/${path(name)}`, { ...Object.fromEntries(system), body, properties: Object.fromEntries(typed) }));
+    } catch (e) {
+      setFailed(e as Error);
+    }
+  };
   const send = async () => {
     setDone("");
     const system: Record<string, unknown> = Object.fromEntries(Object.entries(broker).filter(([, v]) => v !== ""));
@@ -81,8 +102,7 @@ export function Send({ name, sessions, onSent }: { name: string; sessions: boole
     if (due) {
       system.ScheduledEnqueueTimeUtc = new Date(due).toUTCString();
     }
-    const user = Object.fromEntries(properties.filter((p) => p.name).map((p) => [p.name, valueOf(p)]));
-    const message = { Body: body, BrokerProperties: system, UserProperties: user };
+    const message = { Body: body, BrokerProperties: system, UserProperties: userProperties() };
     const n = Math.max(1, Math.min(1000, Number(copies) || 1));
     const list = Array.from({ length: n }, (_, i) => (n > 1 && system.MessageId ? { ...message, BrokerProperties: { ...system, MessageId: `${String(system.MessageId)}-${i + 1}` } } : message));
     await request("POST", `/${path(name)}/messages`, { "Content-Type": batchType }, JSON.stringify(list));
@@ -123,6 +143,40 @@ export function Send({ name, sessions, onSent }: { name: string; sessions: boole
           Add a property
         </button>
       </p>
+      {topic && (
+        <p>
+          <button type="button" onClick={tryRules}>
+            Which subscriptions would get it?
+          </button>
+        </p>
+      )}
+      <Failed error={failed} />
+      {test && (
+        <Table
+          name="Subscriptions that would get it"
+          rows={test.subscriptions}
+          id={(s) => s.name}
+          empty={<p>No subscription would get this message.</p>}
+          columns={[
+            { title: "Subscription", value: (s) => s.name },
+            { title: "By the rules", value: (s) => s.rules.join(", ") },
+            { title: "Copies", value: (s) => s.copies, numeric: true },
+          ]}
+        />
+      )}
+      {test && test.failed.length > 0 && (
+        <Table
+          name="Rules that fail for it"
+          rows={test.failed}
+          id={(f) => `${f.subscription} ${f.rule}`}
+          empty=""
+          columns={[
+            { title: "Subscription", value: (f) => f.subscription },
+            { title: "Rule", value: (f) => f.rule },
+            { title: "Failure", value: (f) => f.error },
+          ]}
+        />
+      )}
       {done && <p role="status">{done}</p>}
     </Form>
   );

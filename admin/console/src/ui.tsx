@@ -279,6 +279,15 @@ export function Copy({ text, label }: { text: string; label: string }) {
   );
 }
 
+/** save stores bytes in a file of the person's machine. */
+export function save(body: Blob, name: string) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(body);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 // --- charts ---
 
 /** secondsMin is the least time that a chart spans. */
