@@ -155,7 +155,7 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 		{"POST", "/v1/cancel/a/b", `{"sequences":[7]}`, 200, `{"count":1,`},
 		{"POST", "/v1/undefer/a/b", `{"sequences":[9,7]}`, 200, `{"count":2,`},
 		{"POST", "/v1/delete/a/b", `{"contains":"x","max":1001}`, 400, "max is 1 to 1000"},
-		{"POST", "/v1/cancel/a/b", `{"states":["active"]}`, 400, "no message in one of these states"},
+		{"POST", "/v1/cancel/a/b", `{"states":["active"]}`, 400, "messages in these states do not support this change"},
 		{"POST", "/v1/undefer/a/b", `{"where":"a = 1"}`, 200, `{"count":0,"matched":0,"looked":0,"next":0,"end":true}`},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"nowhere"}`, 400, "to: there is no"},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"t/Subscriptions/s"}`, 400, "gets no messages from clients"},

@@ -92,7 +92,7 @@ func TestWrongTopicRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", "{}", "sql, correlation, true or false"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x&replace=perhaps", "{}", "true or false"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"name":"y","filter":{"kind":"true"}}`, `the body "y"`},
-		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"true","expression":"1=1"}}`, "belong to a filter of kind sql"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"true","expression":"1=1"}}`, "require a filter of kind sql"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","conditions":{"a":1}}}`, "kind correlation"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"sys.Size":1}}}`, "use one of ContentType, "},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":[1]}}}`, "a value is a boolean"},

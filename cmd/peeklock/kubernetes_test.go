@@ -274,7 +274,7 @@ func TestPrestopEndsInTime(t *testing.T) {
 	}
 	// Without an API server nothing is moved.
 	env = nil
-	if code, text := prestop(slow.URL); code != cli.ExitRefused || !strings.Contains(text, "this is no pod") {
+	if code, text := prestop(slow.URL); code != cli.ExitRefused || !strings.Contains(text, "not running in a pod") {
 		t.Error(code, text)
 	}
 }

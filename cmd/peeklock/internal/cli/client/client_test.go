@@ -70,7 +70,7 @@ func TestUnknownChangeIsNotRepeated(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		writeJSON(w, 504, api.Problem{Code: "Timeout", Message: "a part was done before the cluster was busy", TrackingID: "t"})
+		writeJSON(w, 504, api.Problem{Code: "Timeout", Message: "partially applied before the cluster became unavailable", TrackingID: "t"})
 	}))
 	t.Cleanup(server.Close)
 	c := &Client{Servers: []string{server.URL}}
