@@ -245,7 +245,7 @@ func refusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
 		"path of a queue":      {create(fsm.QueueEntity, "t/subscriptions/x", testSettings, nil), fsm.InvalidArgument, "reserved for the paths of subscriptions"},
 		"path of a topic":      {create(fsm.TopicEntity, "Subscriptions", testSettings, nil), fsm.InvalidArgument, "reserved for the paths of subscriptions"},
 		"subscription twice":   {create(fsm.SubscriptionEntity, "T/subscriptions/S", testSettings, nil), fsm.EntityExists, "already exists"},
-		"topic for a queue":    {create(fsm.TopicEntity, "Q", testSettings, nil), fsm.EntityExists, "no two queues or topics"},
+		"topic for a queue":    {create(fsm.TopicEntity, "Q", testSettings, nil), fsm.EntityExists, "must be unique, ignoring case"},
 		"rule of a queue":      {create(fsm.QueueEntity, "x", testSettings, &rule), fsm.InvalidArgument, "only a subscription has rules"},
 		"broken rule":          {create(fsm.SubscriptionEntity, "t/Subscriptions/x", testSettings, &broken), fsm.InvalidArgument, `rule "r"`},
 		"unknown kind":         {create(9, "x", testSettings, nil), fsm.InvalidArgument, "queues, topics and subscriptions"},
