@@ -392,6 +392,9 @@ func (m *mail) each(id fsm.EntityID, visit func(fsm.SubQueue, string, *fsm.Deliv
 // Check: a message that was sent is in one place, or was completed, or was in an entity
 // that was dropped. While it leaves it may have arrived already, and only then.
 func (m *mail) Check(*rapid.T) {
+	for _, b := range m.machines {
+		checkStored(m.t, b.q)
+	}
 	here, leaving := map[string]int{}, map[string]int{}
 	for _, id := range mailEntities {
 		out := [3]bool{}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 func (m *model) held(a fsm.Address, l fsm.LockID) *modelMessage {
@@ -46,7 +47,9 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 	switch s.Verb {
 	case fsm.Complete:
 		q.remove(a.Sub, x)
+		q.totals.Completed++
 	case fsm.Abandon:
+		q.totals.Abandoned++
 		m.back(q, a.Sub, x, true, s.Until, p)
 	case fsm.Release:
 		m.back(q, a.Sub, x, false, 0, p)
@@ -58,10 +61,11 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 			}
 		}
 		x.patch(p)
+		q.totals.Deferred++
 		x.state, x.until, x.byNumber = fsm.Deferred, 0, false
 	case fsm.DeadLetter:
 		p.Reason, p.Description, p.DeadLetter = s.Reason, s.Description, s.Reason+s.Description != ""
-		m.deadLetter(q, x, p)
+		m.deadLetter(q, x, p, totals.ByReceiver)
 	}
 	return fsm.OK
 }
@@ -76,7 +80,8 @@ func (x *modelMessage) patch(p fsm.Patch) {
 	}
 }
 
-func (m *model) deadLetter(q *modelQueue, x *modelMessage, p fsm.Patch) {
+func (m *model) deadLetter(q *modelQueue, x *modelMessage, p fsm.Patch, reason totals.Reason) {
+	q.totals.DeadLettered[reason]++
 	q.remove(fsm.MainQueue, x)
 	x.patch(p)
 	x.state, x.until, x.byNumber = fsm.Ready, 0, false
@@ -90,7 +95,7 @@ func (m *model) deadLetter(q *modelQueue, x *modelMessage, p fsm.Patch) {
 func (m *model) exceed(q *modelQueue, x *modelMessage, p fsm.Patch) {
 	p.DeadLetter, p.Reason = true, "MaxDeliveryCountExceeded"
 	p.Description = fmt.Sprintf("Message could not be consumed after %d delivery attempts.", x.attempts)
-	m.deadLetter(q, x, p)
+	m.deadLetter(q, x, p, totals.TooManyDeliveries)
 }
 
 func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bool, until fsm.Instant, p fsm.Patch) {

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // model is a simple implementation of the state machine: maps and slices, everything copied,
@@ -28,6 +29,7 @@ type modelQueue struct {
 	active   fsm.Instant
 	ids      map[string]fsm.Instant
 	subs     [2][]*modelMessage
+	totals   totals.Totals
 
 	kind    fsm.EntityKind
 	topic   fsm.EntityID
@@ -193,9 +195,11 @@ func (m *model) forget(a modelAnswer) {
 		return
 	}
 	sub := &q.subs[a.at.Sub]
+	before := len(*sub)
 	*sub = slices.DeleteFunc(*sub, func(x *modelMessage) bool {
 		return x.state == fsm.Deleting && slices.Contains(a.locks, x.lock)
 	})
+	q.totals.Completed += uint64(before - len(*sub))
 }
 
 func (m *model) again(a modelAnswer) modelResult {
@@ -304,11 +308,12 @@ func (m *model) dead(sub fsm.SubQueue, x *modelMessage) bool {
 func (m *model) expire(q *modelQueue, sub fsm.SubQueue, x *modelMessage, p fsm.Patch) {
 	if sub == fsm.DeadLetterQueue || !q.settings.DeadLetterOnExpiry {
 		q.remove(sub, x)
+		q.totals.Expired++
 		return
 	}
 	p.DeadLetter, p.Reason = true, "TTLExpiredException"
 	p.Description = "The message expired and was dead lettered."
-	m.deadLetter(q, x, p)
+	m.deadLetter(q, x, p, totals.TimeToLive)
 }
 
 func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
@@ -384,11 +389,13 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 					n = q.last
 				}
 				numbers, twice = append(numbers, n), true
+				q.totals.Duplicates++
 				continue
 			}
 			q.ids[x.ID] = m.now
 		}
 		q.last++
+		q.totals.Incoming++
 		numbers = append(numbers, q.last)
 		if res.Sequence == 0 {
 			res.Sequence = q.last
@@ -424,7 +431,10 @@ func (m *model) cancel(c fsm.CancelScheduled) modelResult {
 		}
 	}
 	for _, n := range c.Sequences {
-		q.remove(fsm.MainQueue, q.find(fsm.MainQueue, n))
+		if x := q.find(fsm.MainQueue, n); x != nil {
+			q.remove(fsm.MainQueue, x)
+			q.totals.Removed++
+		}
 	}
 	q.active = m.serving
 	return modelResult{}
@@ -449,6 +459,7 @@ func (m *model) purge(c fsm.PurgeMessages) modelResult {
 			continue
 		}
 		q.remove(c.Address.Sub, x)
+		q.totals.Removed++
 		res.Count++
 	}
 	return res
@@ -471,6 +482,7 @@ func (m *model) settleUnlocked(c fsm.SettleUnlocked) modelResult {
 		}
 		if c.Verb == fsm.Complete {
 			q.remove(c.Address.Sub, x)
+			q.totals.Removed++
 		} else {
 			x.state = fsm.Ready
 		}
@@ -496,8 +508,10 @@ func (m *model) redrive(c fsm.RedriveMessages) modelResult {
 		}
 		q.remove(fsm.DeadLetterQueue, x)
 		if m.dead(fsm.DeadLetterQueue, x) {
+			q.totals.Expired++
 			continue
 		}
+		q.totals.Redriven++
 		if x.expires != 0 {
 			x.expires += m.now - x.enqueued
 		}
@@ -522,6 +536,7 @@ func (q *modelQueue) put(sub fsm.SubQueue, x *modelMessage) {
 
 func (m *model) grant(q *modelQueue, picked []*modelMessage, forGood bool, a *modelAnswer) modelResult {
 	var res modelResult
+	q.totals.Outgoing += uint64(len(picked))
 	for _, x := range picked {
 		x.lock.Epoch++
 		x.state = fsm.Deleting

@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // What the model knows of topics: every copy has a body of its own, and rules are told by
@@ -154,6 +155,7 @@ func (m *model) publish(topic fsm.EntityID, number fsm.SequenceNumber, x *modelM
 		}
 		give := func(sub fsm.SubQueue, patches ...fsm.Patch) *modelMessage {
 			q.last++
+			q.totals.Incoming++
 			y := &modelMessage{
 				lock: fsm.LockID{Sequence: q.last}, state: fsm.Ready, enqueued: m.now, payload: x.payload, patches: patches, topic: number,
 			}
@@ -192,6 +194,7 @@ func (m *model) publish(topic fsm.EntityID, number fsm.SequenceNumber, x *modelM
 		}
 		if failure != "" && q.settings.DeadLetterOnFilterErrors {
 			y := give(fsm.DeadLetterQueue, fsm.Patch{DeadLetter: true, Reason: "FilterEvaluationException", Description: failure})
+			q.totals.DeadLettered[totals.FilterFailed]++
 			if life := q.settings.DeadLetterTimeToLive; life != fsm.Forever {
 				y.rots = (m.now + fsm.Instant(life) + 999) / 1000 * 1000
 			}

@@ -419,6 +419,9 @@ func (h *history) Check(*rapid.T) {
 		if want := h.model.counts(id); got != want {
 			h.t.Fatalf("counts of %d are %+v, want %+v", id, got, want)
 		}
+		if sums, found := h.c.q.Totals(id); found && sums != h.model.queues[id].totals {
+			h.t.Fatalf("totals of %d are %+v, want %+v", id, sums, h.model.queues[id].totals)
+		}
 		for sub := fsm.MainQueue; sub <= fsm.DeadLetterQueue; sub++ {
 			at := fsm.Address{Entity: id, Sub: sub}
 			if diff := cmp.Diff(h.model.peek(at), h.a.list(h.a.q.Peek(at, 0, 4096))); diff != "" {
@@ -428,6 +431,7 @@ func (h *history) Check(*rapid.T) {
 		h.checkRules(id)
 	}
 	for _, r := range []*replica{h.a, h.b, h.c} {
+		checkStored(h.t, r.q)
 		h.checkDue(r)
 		h.checkBodies(r)
 		if diff := cmp.Diff(h.model.gone, r.q.Tombstones(), cmpopts.EquateEmpty()); diff != "" {

@@ -336,6 +336,7 @@ func TestReplicasAgreeAfterRestore(t *testing.T) {
 					_, c, _ := fsm.DecodeCommand(w.last)
 					t.Fatalf("entry %d, %T %+v: digests differ", w.env.Index, c, c)
 				}
+				checkStored(t, w.a.q)
 				for _, id := range all {
 					x, _ := w.a.q.Counts(id)
 					y, _ := w.b.q.Counts(id)

@@ -173,6 +173,7 @@ func (s *scenario) restore() string {
 
 // balance checks that exactly the referenced bodies are stored.
 func (s *scenario) balance() {
+	checkStored(s.t, s.q)
 	held := 0
 	s.q.Refs(func(o fsm.Owner, r fsm.Ref) fsm.Ref {
 		held++

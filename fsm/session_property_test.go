@@ -421,6 +421,7 @@ func (h *sessionHistory) Check(*rapid.T) {
 			}
 		}
 	}
+	checkStored(h.t, h.a.q)
 	counts, _ := h.a.q.Counts(theQueue)
 	h.want("available and used", []uint64{h.a.q.AvailableSessions(theQueue), counts.Sessions}, []uint64{available, used})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // core is what all parts of a [Machine] share: its entities by id, times, bodies, and the order of its timers.
@@ -36,6 +37,7 @@ type entityState struct {
 	sessions      *sessionTable      // nil unless the entity requires sessions
 	grants        uint64             // number of session locks so far
 	fence         uint64             // round of FenceIdle in which the shard is fenced, 0 for none
+	totals        totals.Totals      // of messages since the entity was created
 	subs          [4]subqueue        // by SubQueue
 
 	// Times of the timers of the whole entity, 0 for none; derived.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // forwarding takes messages into batches for other entities.
@@ -86,7 +87,7 @@ func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
 		rec := sub.ix.Get(at)
 		switch {
 		case len(codes) == 0 || codes[i] == fsm.OK:
-			q.deleteMessage(sub, at, &rec)
+			q.deleteMessage(sub, at, &rec, &sub.entity.totals.Forwarded)
 		case sub.address.Sub == fsm.DeadLetterQueue:
 			rec.Return()
 			sub.ix.Set(at, rec)
@@ -96,7 +97,7 @@ func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
 				_, name = q.transferTarget(sub.ix.Patch(at))
 			}
 			reason, description := transferFailure(codes[i], name)
-			q.deadLetterFailed(sub, at, rec, reason, description)
+			q.deadLetterFailed(sub, at, rec, totals.ForwardRefused, reason, description)
 		}
 	}
 	sub.out = &outbox{serial: sub.out.serial, epoch: sub.out.epoch}
@@ -109,13 +110,13 @@ func (q *forwarding) endBatch(sub *subqueue, codes []fsm.Code) {
 
 // deadLetterFailed dead-letters a message that cannot be forwarded: that of an entity with ForwardTo in the dead-letter queue,
 // where it is held back from further forwarding, and that of a transaction in the transfer dead-letter queue.
-func (q *forwarding) deadLetterFailed(sub *subqueue, at index.Cursor, rec index.Record, reason, description string) {
+func (q *forwarding) deadLetterFailed(sub *subqueue, at index.Cursor, rec index.Record, why totals.Reason, reason, description string) {
 	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
 	if sub.address.Sub == fsm.MainQueue {
 		to = &sub.entity.subs[fsm.DeadLetterQueue]
 		rec.Hold()
 	}
-	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description})
+	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description}, why)
 }
 
 // transferFailure returns the reason and description of a message that the destination of that name refused.
@@ -166,7 +167,7 @@ func (q *forwarding) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 				sub.ix.Set(at, rec)
 				q.notifyReady(sub)
 			default:
-				q.deadLetterFailed(sub, at, rec, reasonHops, fmt.Sprintf(descriptionHops, sub.destination(), rec.Hops()))
+				q.deadLetterFailed(sub, at, rec, totals.TooManyHops, reasonHops, fmt.Sprintf(descriptionHops, sub.destination(), rec.Hops()))
 			}
 			q.setAside += q.bodies.appended - before
 			continue

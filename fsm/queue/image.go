@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/answers"
 	"github.com/peeklock/peeklock/fsm/image"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
@@ -36,6 +37,7 @@ type frozenEntity struct {
 	lastActivity  fsm.Instant
 	lastUse       fsm.Instant
 	fence         uint64
+	totals        totals.Totals
 	window        *frozenDuplicateWindow
 	sourceBatches []sourceBatch
 	grants        uint64
@@ -51,7 +53,7 @@ type frozenDuplicateWindow struct {
 	floor, swept fsm.Instant
 }
 
-// Image freezes the state: it copies some 100 bytes per entity and nothing per message.
+// Image freezes the state: it copies less than 500 bytes per entity and nothing per message.
 func (q *Machine) Image() fsm.Image { return q.freeze() }
 
 func (q *Machine) freeze() *queuesImage {
@@ -59,7 +61,7 @@ func (q *Machine) freeze() *queuesImage {
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, lastUse: x.lastUse, sourceBatches: x.sourceBatches.list,
-			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence,
+			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence, totals: x.totals,
 		}
 		if x.sessions != nil {
 			img.entities[i].sessions = x.sessions.pages
@@ -121,6 +123,9 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.Instant(x.lastActivity)
 	w.Instant(x.lastUse)
 	w.Uvarint(x.fence)
+	for total := range x.totals.Counters() {
+		w.Uvarint(*total)
+	}
 	if x.window != nil {
 		w.window(x.window)
 	}
@@ -226,6 +231,9 @@ func (r *imageReader) entityState(q *Machine) {
 	if fence := r.Uvarint(); fence != 0 {
 		r.Require(kind == fsm.SubscriptionEntity || settings.EnablePartitioning)
 		q.setFence(x, fence)
+	}
+	for total := range x.totals.Counters() {
+		*total = r.Uvarint()
 	}
 	if x.detectsDuplicates(&settings) {
 		x.window = &duplicateWindow{generation: *q.arena.Generation()}

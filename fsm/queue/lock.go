@@ -75,6 +75,7 @@ func (q *receiving) grant(sub *subqueue, at index.Cursor, rec index.Record, forG
 	}
 	sub.ix.Set(at, rec)
 	sub.ix.AddLockTimer(sub.ix.Number(at), &rec)
+	sub.entity.totals.Outgoing++
 	return q.delivery(sub, at, &rec)
 }
 

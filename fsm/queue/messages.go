@@ -7,6 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // Bounds of what settlements write in one entry.
@@ -50,8 +51,9 @@ type messages struct {
 	added     uint64 // bytes of properties and reasons that they added
 }
 
-// deleteMessage deletes a message. The caller ends its lock.
-func (q *messages) deleteMessage(sub *subqueue, at index.Cursor, rec *index.Record) {
+// deleteMessage deletes a message, and counts it in the total that says why. The caller ends its lock.
+func (q *messages) deleteMessage(sub *subqueue, at index.Cursor, rec *index.Record, total *uint64) {
+	*total++
 	if patch := sub.ix.Patch(at); !rec.IsCopy() {
 		q.releaseBodies(rec.Body(), patch)
 	} else {
@@ -79,11 +81,11 @@ func (q *messages) releaseCopy(topic *entityState, n fsm.SequenceNumber) {
 // patch is that of the settlement that ended its lock, if one did.
 func (q *messages) expire(sub *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	if !sub.keepsExpired() {
-		q.deleteMessage(sub, at, &rec)
+		q.deleteMessage(sub, at, &rec, &sub.entity.totals.Expired)
 		return
 	}
 	patch.DeadLetter, patch.Reason, patch.Description = true, reasonExpired, descriptionExpired
-	q.deadLetter(sub.entity, at, rec, patch)
+	q.deadLetter(sub.entity, at, rec, patch, totals.TimeToLive)
 }
 
 // mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.
@@ -142,7 +144,7 @@ func (q *messages) countDelivery(sub *subqueue, rec *index.Record) (last bool) {
 func (q *messages) deadLetterExceeded(sub *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
 	patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.FailedDeliveries())))
-	q.deadLetter(sub.entity, at, rec, patch)
+	q.deadLetter(sub.entity, at, rec, patch, totals.TooManyDeliveries)
 }
 
 // returnToQueue ends a lock without settling the message: the message returns to where it was
@@ -188,14 +190,15 @@ func (q *messages) retryAt(sub *subqueue, rec *index.Record, failed bool, until 
 }
 
 // deadLetter moves a message from the main queue to the dead-letter queue.
-func (q *messages) deadLetter(x *entityState, at index.Cursor, rec index.Record, patch fsm.Patch) {
-	q.moveToSubQueue(&x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue], at, rec, patch)
+func (q *messages) deadLetter(x *entityState, at index.Cursor, rec index.Record, patch fsm.Patch, reason totals.Reason) {
+	q.moveToSubQueue(&x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue], at, rec, patch, reason)
 }
 
-// moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
+// moveToSubQueue moves a message to a dead-letter queue of its entity, where it is ready under its
 // old number, see moveNumber, with its old failed deliveries. Its body stays where it is: the owner stored beside it
 // still names the old sub-queue, and [Machine.Holds] takes that into account.
-func (q *messages) moveToSubQueue(from, to *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
+func (q *messages) moveToSubQueue(from, to *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch, reason totals.Reason) {
+	to.entity.totals.DeadLettered[reason]++
 	n, patches, session := from.ix.Number(at), from.ix.Patch(at), from.ix.Session(at)
 	from.entity.sessions.pin(session)
 	defer from.entity.sessions.unpin(session, *q.arena.Generation())
@@ -315,7 +318,7 @@ func (q *messages) forgetAnswer(more *answers.Details) {
 	for _, l := range more.Locks {
 		if at, found := sub.ix.Seek(l.Sequence); found {
 			if rec := sub.ix.Get(at); rec.State() == fsm.Deleting && rec.Epoch() == l.Epoch {
-				q.deleteMessage(sub, at, &rec)
+				q.deleteMessage(sub, at, &rec, &sub.entity.totals.Completed)
 			}
 		}
 	}
@@ -350,6 +353,7 @@ func (q *messages) messageSession(x *entityState, m *sentMessage) uint32 {
 // is the last one assigned.
 func (q *messages) deadLetterSessionless(x *entityState, rec index.Record, patches []byte) {
 	sub := &x.subs[fsm.DeadLetterQueue]
+	x.totals.DeadLettered[totals.NoSession]++
 	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
 	at := sub.ix.Insert(x.last, rec, index.Sessionless)
 	q.storePatches(sub, at, fsm.JoinPatches(patches, &fsm.Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))

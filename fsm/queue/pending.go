@@ -12,6 +12,7 @@ import (
 // publish accepts one message at a topic: to be published now, or when its time comes.
 func (q *topics) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	n := q.numberFor(x, m)
+	x.totals.Incoming++
 	if m.at <= q.times.Wall {
 		q.enqueue(x, n, m)
 		return n

@@ -41,7 +41,7 @@ func (q *receiving) purge(c fsm.PurgeMessages) fsm.Result {
 			}
 			continue // the next pulse expires it
 		}
-		q.deleteMessage(sub, at, &rec)
+		q.deleteMessage(sub, at, &rec, &sub.entity.totals.Removed)
 		res.Count++
 	}
 	sub.ix.RemoveStaleTimers()
@@ -112,7 +112,7 @@ func (q *receiving) settleUnlocked(c fsm.SettleUnlocked) fsm.Result {
 		case !c.States.Has(rec.State()), rec.State() != fsm.Scheduled && sub.ix.Expired(&rec, q.times.Wall):
 			continue
 		case c.Verb == fsm.Complete:
-			q.deleteMessage(sub, at, &rec)
+			q.deleteMessage(sub, at, &rec, &sub.entity.totals.Removed)
 		default:
 			rec.Return()
 			sub.ix.Set(at, rec)
@@ -170,6 +170,7 @@ func (q *receiving) redriveOne(x *entityState, at index.Cursor, rec index.Record
 	from.entity.sessions.pin(session)
 	defer from.entity.sessions.unpin(session, *q.arena.Generation())
 	from.ix.Remove(at)
+	x.totals.Redriven++
 	rec.Redrive(q.times.Wall)
 	n = q.moveNumber(to, n, &rec)
 	at = to.ix.Insert(n, rec, session)

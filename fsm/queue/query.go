@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // Counts returns the numbers of messages of an entity; false if there is no such entity.
@@ -27,6 +28,15 @@ func (q *Machine) Counts(id fsm.EntityID) (fsm.Counts, bool) {
 		CorrelationFilters: x.correlationFilters(),
 		LastUse:            x.lastUse,
 	}, true
+}
+
+// Totals returns what happened to the messages of an entity so far; false if there is no such entity.
+func (q *Machine) Totals(id fsm.EntityID) (totals.Totals, bool) {
+	x := q.byID[id]
+	if x == nil {
+		return totals.Totals{}, false
+	}
+	return x.totals, true
 }
 
 // sqlFilters returns the number of rules of a topic that are not correlation filters.

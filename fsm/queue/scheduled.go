@@ -43,7 +43,7 @@ func (q *sending) removeScheduled(x *entityState, numbers []fsm.SequenceNumber) 
 	for _, n := range numbers {
 		if at, found := sub.ix.Seek(n); found {
 			rec := sub.ix.Get(at)
-			q.deleteMessage(sub, at, &rec)
+			q.deleteMessage(sub, at, &rec, &x.totals.Removed)
 		}
 	}
 	sub.ix.RemoveStaleTimers()

@@ -141,6 +141,7 @@ func (q *sending) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 		q.notifyReady(sub)
 	}
 	sub.ix.Insert(n, rec, q.messageSession(x, m))
+	x.totals.Incoming++
 	return n
 }
 
@@ -163,7 +164,7 @@ func (q *sending) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 	return total
 }
 
-// checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message
+// checkDuplicate reports whether a message is a duplicate, which it counts, and remembers its id if not. A message
 // without an id is never one.
 func (q *sending) checkDuplicate(x *entityState, id []byte) bool {
 	if x.window == nil || len(id) == 0 {
@@ -171,6 +172,7 @@ func (q *sending) checkDuplicate(x *entityState, id []byte) bool {
 	}
 	key := keyOf(id)
 	if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
+		x.totals.Duplicates++
 		return true
 	}
 	x.window.remember(&key, q.times.Wall)

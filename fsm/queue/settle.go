@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // lostCode returns the code of a transaction that settles a lock that has ended.
@@ -66,8 +67,9 @@ func (q *receiving) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fs
 	}
 	switch s.Verb {
 	case fsm.Complete:
-		q.deleteMessage(sub, at, &rec)
+		q.deleteMessage(sub, at, &rec, &sub.entity.totals.Completed)
 	case fsm.Abandon:
+		sub.entity.totals.Abandoned++
 		q.returnToQueue(sub, at, rec, true, s.Until, patch)
 	case fsm.Release:
 		q.returnToQueue(sub, at, rec, false, 0, patch)
@@ -76,7 +78,7 @@ func (q *receiving) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fs
 	case fsm.DeadLetter:
 		patch.Reason, patch.Description = s.Reason, s.Description
 		patch.DeadLetter = s.Reason != "" || s.Description != ""
-		q.deadLetter(sub.entity, at, rec, patch)
+		q.deadLetter(sub.entity, at, rec, patch, totals.ByReceiver)
 	}
 	return fsm.OK
 }
@@ -89,6 +91,7 @@ func (q *receiving) deferMessage(sub *subqueue, at index.Cursor, rec index.Recor
 		return
 	}
 	rec.Defer()
+	sub.entity.totals.Deferred++
 	sub.ix.Set(at, rec)
 	q.addPatch(sub, at, patch)
 }

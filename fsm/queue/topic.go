@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // topics publishes messages, at once or in the next pulses, and keeps the rules of subscriptions.
@@ -230,6 +231,7 @@ func (q *topics) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.spent += stepsCopy + uint64(len(patches))/patchBytes
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
+	x.totals.Incoming++
 	session := index.NoSession
 	if x.sessions != nil {
 		var ok bool
@@ -248,6 +250,8 @@ func (q *topics) addFailedCopy(x *entityState, c *fanOutContext, failure error) 
 	q.spent += stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes
 	sub := &x.subs[fsm.DeadLetterQueue]
 	x.last++
+	x.totals.Incoming++
+	x.totals.DeadLettered[totals.FilterFailed]++
 	rec := c.rec
 	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
 	session := index.NoSession

@@ -84,6 +84,7 @@ func (q *transactions) addTransfer(p *transactionTransfer) {
 		}
 		at := sub.ix.Insert(x.last, rec, session)
 		q.storePatches(sub, at, patches)
+		x.totals.Transferred++
 	}
 	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle
 }

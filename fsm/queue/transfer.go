@@ -219,6 +219,7 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	if detects {
 		key = keyOf(m.id)
 		if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
+			x.totals.Duplicates++
 			return fsm.OK
 		}
 	}
@@ -244,6 +245,7 @@ func (q *sending) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	rec.SetHops(m.hops)
 	at := sub.ix.Insert(x.last, rec, q.messageSession(x, m))
 	q.storePatches(sub, at, m.patches)
+	x.totals.Incoming++
 	q.notifyReady(sub)
 	return fsm.OK
 }

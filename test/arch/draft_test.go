@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 10
-	recordedHash   = "cfd5c9df971383c6e64cc4e2fc879e5d"
+	recordedDraft  = 11
+	recordedHash   = "7ad1c2eec14f07e27e6befe8c996504e"
 	goldenFilesMin = 60
 )
 

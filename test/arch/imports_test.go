@@ -24,13 +24,14 @@ func packageImports() map[string][]string {
 		"fsm/fields":   {},
 		"fsm/filter":   {},
 		"fsm/heap":     {},
+		"fsm/totals":   {},
 		"fsm":          {"fsm/fields", "fsm/filter"},
 		"fsm/image":    {"fsm", "fsm/fields"},
 		"fsm/index":    {"fsm", "fsm/heap", "fsm/image"},
 		"fsm/answers":  {"fsm", "fsm/fields", "fsm/image"},
 		"fsm/catalog":  {"fsm", "fsm/answers", "fsm/fields", "fsm/image"},
 		"fsm/evaluate": {"fsm", "fsm/filter"},
-		"fsm/queue":    {"fsm", "fsm/answers", "fsm/evaluate", "fsm/fields", "fsm/filter", "fsm/heap", "fsm/image", "fsm/index"},
+		"fsm/queue":    {"fsm", "fsm/answers", "fsm/evaluate", "fsm/fields", "fsm/filter", "fsm/heap", "fsm/image", "fsm/index", "fsm/totals"},
 
 		"topology": {"fsm"},
 
