@@ -74,9 +74,6 @@ func (s *core) updateAccess(r *http.Request, path string, change func([]fsm.Acce
 
 // getAccess is GET /v1/access/{queue or topic}, and without a name those of the namespace; with rule= one rule.
 func (s *controlAPI) getAccess(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r, "rule"); err != nil {
-		return err
-	}
 	path, err := accessOwnerPath(r)
 	if err != nil {
 		return err
@@ -117,7 +114,7 @@ func (s *controlAPI) replyAccess(w http.ResponseWriter, r *http.Request, status 
 // putAccess is PUT /v1/access/{queue or topic}?rule=, which adds a rule; with replace=true it changes
 // the rule of that name, which must exist and keeps the keys that are omitted.
 func (s *controlAPI) putAccess(w http.ResponseWriter, r *http.Request) error {
-	path, rule, err := accessRuleName(r, "replace")
+	path, rule, err := accessRuleName(r)
 	if err != nil {
 		return err
 	}
@@ -185,9 +182,6 @@ func (s *controlAPI) deleteAccess(w http.ResponseWriter, r *http.Request) error 
 
 // regenerate is POST /v1/regenerate/{queue or topic}: it replaces one key of a rule by a new one.
 func (s *controlAPI) regenerate(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r); err != nil {
-		return err
-	}
 	path, err := accessOwnerPath(r)
 	if err != nil {
 		return err
@@ -218,10 +212,7 @@ func (s *controlAPI) regenerate(w http.ResponseWriter, r *http.Request) error {
 	return s.replyAccess(w, r, http.StatusOK, path, asked.Rule)
 }
 
-func accessRuleName(r *http.Request, others ...string) (path, rule string, err error) {
-	if err := checkParameters(r, append(others, "rule")...); err != nil {
-		return "", "", err
-	}
+func accessRuleName(r *http.Request) (path, rule string, err error) {
 	if rule = r.URL.Query().Get("rule"); rule == "" {
 		return "", "", fmt.Errorf("%w: name the access rule with ?rule=", fsm.InvalidArgument)
 	}

@@ -7,18 +7,8 @@ import (
 	"net/http"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
-)
-
-// requiredAccess is the access that a route requires. Trusted callers without a signature may do everything.
-type requiredAccess uint8
-
-const (
-	anyKey          requiredAccess = iota + 1 // any valid key
-	manageEntity                              // Manage on the entity that the request is about
-	listenEntity                              // Listen on it: the answer holds bodies
-	manageNamespace                           // Manage on the whole namespace
-	operatorOnly                              // a key that is valid for the cluster itself
 )
 
 // namespace returns the namespace of a request.
@@ -28,7 +18,7 @@ func (s *core) namespace(r *http.Request) NamespaceView {
 
 // admit finds the namespace of a request and checks that its caller has the access that the route requires. entityName is
 // the entity of the request, "" for the namespace. The returned request has a requestContext.
-func (s *core) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
+func (s *core) admit(r *http.Request, n operation.Right, entityName string) (*http.Request, error) {
 	v := &requestContext{}
 	r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, v))
 	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // checked before anything else
@@ -39,10 +29,10 @@ func (s *core) admit(r *http.Request, n requiredAccess, entityName string) (*htt
 		return r, err
 	}
 	if missing != nil {
-		n = operatorOnly // otherwise keys of one namespace would reveal the names of others
+		n = operation.OperatorOnly // otherwise keys of one namespace would reveal the names of others
 	}
-	if n == manageEntity && entityName == "" {
-		n = manageNamespace
+	if n == operation.ManageEntity && entityName == "" {
+		n = operation.ManageNamespace
 	}
 	if err := s.authorize(r, v, n, entityName); err != nil {
 		return r, err
@@ -80,7 +70,7 @@ func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err
 
 // authorize checks the access of the caller. A signature must be valid even if none is required: a wrong key
 // must not appear to work.
-func (s *core) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
+func (s *core) authorize(r *http.Request, v *requestContext, n operation.Right, entityName string) error {
 	given := r.Header.Get("Authorization")
 	if given == "" { // otherwise admit would have refused
 		v.caller, v.trusted = s.trustedCaller(r), true
@@ -108,7 +98,7 @@ func (s *core) authorize(r *http.Request, v *requestContext, n requiredAccess, e
 
 // targets returns the names of the resource of a request. Clients sign the URL that they see or, as for AMQP,
 // the entity. In the control API a URL names no entity: a queue may be named v1/queues.
-func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target {
+func targets(r *http.Request, n operation.Right, entityName string) []auth.Target {
 	path, err := auth.TargetPath(r.URL.Path)
 	if err != nil {
 		path = "" // no entity has this path; callers with access to the whole namespace get 404
@@ -119,26 +109,26 @@ func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target
 		url.Entity = fsm.EntityPath(name)
 		return []auth.Target{url}
 	}
-	if entityName != "" && (n == manageEntity || n == listenEntity || n == anyKey) {
+	if entityName != "" && (n == operation.ManageEntity || n == operation.ListenEntity || n == operation.AnyKey) {
 		return []auth.Target{auth.TargetOf(name), url}
 	}
 	return []auth.Target{url}
 }
 
 // checkGrant checks that a grant gives the access that a route requires.
-func checkGrant(grant auth.Grant, n requiredAccess) error {
+func checkGrant(grant auth.Grant, n operation.Right) error {
 	switch {
-	case n == anyKey:
+	case n == operation.AnyKey:
 		return nil
-	case n == operatorOnly && !grant.Operator:
+	case n == operation.OperatorOnly && !grant.Operator:
 		return fmt.Errorf("%w: the operation concerns the whole cluster and needs an operator's key: one that the members are configured with", fsm.Unauthorized)
-	case n == listenEntity:
+	case n == operation.ListenEntity:
 		if grant.Rights&fsm.Listen == 0 {
 			return fmt.Errorf("%w: the key does not have the right to listen", fsm.Unauthorized)
 		}
 	case grant.Rights&fsm.Manage != fsm.Manage:
 		return fmt.Errorf("%w: the key does not have the right to manage", fsm.Unauthorized)
-	case grant.EntityOnly && n != manageEntity:
+	case grant.EntityOnly && n != operation.ManageEntity:
 		return fmt.Errorf("%w: the operation concerns the whole namespace, and the key is valid for one entity only", fsm.Unauthorized)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -20,7 +21,7 @@ func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
 	t, err := atom.ParsePath(r.URL.Path)
 	if err != nil {
 		var refused error
-		if r, refused = s.admit(r, anyKey, ""); refused != nil {
+		if r, refused = s.admit(r, operation.AnyKey, ""); refused != nil {
 			err = refused
 		}
 		s.writeProblem(w, r, err)
@@ -41,17 +42,17 @@ func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
 
 // atomRequiredAccess is the access that a request requires. A key of an entity suffices, except to create entities and to list
 // more than the subscriptions of its own topic.
-func atomRequiredAccess(t atom.Target, r *http.Request) requiredAccess {
+func atomRequiredAccess(t atom.Target, r *http.Request) operation.Right {
 	switch t.Resource {
 	case atom.EntityResource:
 		if r.Method == http.MethodPut && r.Header.Get("If-Match") == "" {
-			return manageNamespace
+			return operation.ManageNamespace
 		}
 	case atom.NamespaceResource:
-		return manageNamespace
+		return operation.ManageNamespace
 	case atom.ListResource, atom.RulesResource, atom.RuleResource:
 	}
-	return manageEntity // lists of queues and topics name none: that is the namespace
+	return operation.ManageEntity // lists of queues and topics name none: that is the namespace
 }
 
 // atomChange returns the description of a request for the audit log. The kind of the entity is determined

@@ -22,9 +22,6 @@ func (s *operatorAPI) status(w http.ResponseWriter, r *http.Request) error {
 // endpoints is GET /v1/endpoints: the addresses of the members for clients. Any key is sufficient; a caller with a key of
 // an entity names the entity with entity=.
 func (s *controlAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r, "entity"); err != nil {
-		return err
-	}
 	st, err := s.config.Control.Status(r.Context())
 	if err != nil {
 		return err

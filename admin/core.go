@@ -30,6 +30,8 @@ const (
 	responseWriteMax = 45 * time.Second // requestTimeMax and the time to write
 	answerWriteMax   = 10 * time.Second // in which the client must have read an answer, and a second more for answerBytesPerSecondMin
 	idleMax          = 2 * time.Minute
+
+	answerShareWithin = 5 * time.Second // for the share of an answer that is still to be built, before the request is refused
 )
 
 // answerBytesPerSecondMin is how fast clients must read long answers.
@@ -46,8 +48,13 @@ const (
 	workBurstsPerSecond       = 10
 
 	readCost        = 5
-	writeCost       = 25  // an entry in the log of the catalog
-	entriesPerUnit  = 4   // entities or rules that a list reads
+	writeCost       = 25   // an entry in the log of the catalog
+	entriesPerUnit  = 4    // entities, rules or sessions that a list reads
+	skippedPerUnit  = 1000 // rules or sessions before a page
+	messagesPerUnit = 16   // messages that a request looks at or deletes
+	peekWork        = 20   // a request to the leaders of an entity
+	changeWork      = inspect.ChangeMessagesMax / messagesPerUnit
+	sendAgainWork   = 25  // a dead letter that is sent again, in a transaction
 	answerUnitBytes = 512 // of an answer
 )
 

@@ -25,13 +25,6 @@ type handler func(http.ResponseWriter, *http.Request) error
 // list is GET /v1/queues?after=&max=&counts=true and the like; for subscriptions, topic= names the topic.
 func (s *controlAPI) list(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		possible := []string{"after", "max", "counts"}
-		if kind == fsm.SubscriptionEntity {
-			possible = append(possible, "topic")
-		}
-		if err := checkParameters(r, possible...); err != nil {
-			return err
-		}
 		limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
 		if err != nil {
 			return err

@@ -132,6 +132,27 @@ func chargePage(r *http.Request, entries int) error {
 	return nil
 }
 
+// expect charges the work of a request, and counts the bytes of its answer for its owner from now on. Errors wrap fsm.ServerBusy.
+func expect(r *http.Request, units, answerBytes int) error {
+	held := slotOf(r)
+	if held == nil || held.account == nil {
+		return nil
+	}
+	if units > 0 {
+		if err := held.pay(r.Context(), units); err != nil {
+			return err
+		}
+	}
+	return held.reserve(r.Context(), int64(answerBytes))
+}
+
+// chargeLater charges work that is known only when it is done to the next request of the owner.
+func chargeLater(r *http.Request, units int) {
+	if held := slotOf(r); held != nil {
+		held.due += units
+	}
+}
+
 // authenticate has the Authority verify a credential. A request whose answer is delayed releases its slot first, so that
 // failures do not block other requests, and is answered when the server closes.
 func (s *core) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {

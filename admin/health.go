@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/amqp/account"
 )
 
@@ -81,7 +82,7 @@ func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
 		s.config.PublicMetrics.ServeHTTP(w, r)
 		return
 	}
-	r, err := s.admit(r, operatorOnly, "")
+	r, err := s.admit(r, operation.OperatorOnly, "")
 	if err != nil {
 		s.writeProblem(w, r, err)
 		return

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/dataplane"
 	"github.com/peeklock/peeklock/admin/inspect"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -22,6 +24,9 @@ func (s *core) serveMessages(w http.ResponseWriter, r *http.Request) {
 		Spelling: connection.Spelling(r),
 	})
 }
+
+// messageHeadBytes are the usual bytes of a message besides its body.
+const messageHeadBytes = 4 << 10
 
 // sequenceMax is the largest sequence number that clients can name.
 const sequenceMax = 1<<63 - 1
@@ -35,11 +40,38 @@ func (s *core) finderAt(r *http.Request) (*inspect.Finder, inspect.Place, error)
 	return s.config.Finder, inspect.Place{Namespace: contextOf(r).namespace, Name: name}, err
 }
 
+// peekParameters are those of GET /v1/messages/{queue or subscription}.
+func peekParameters() []operation.Parameter {
+	return []operation.Parameter{
+		operation.Text("subQueue", "main (also without it), deadLetter or transferDeadLetter"),
+		operation.Text("state", "active, locked, deferred or scheduled; several are separated by commas"),
+		operation.Text("session", "id of the session"),
+		operation.Text("sequence", "sequence numbers, at most 1000, separated by commas"),
+		operation.Text("where", "an SQL filter, as in a rule"),
+		operation.Text("contains", "a text in the body, at most 1024 bytes"),
+		operation.Text("path", "a path in a JSON body: $.customer.id, or $.customer.id=7"),
+		operation.Text("reason", "of a dead letter"),
+		operation.Time("before", "enqueued before it"),
+		operation.Text("from", "the first sequence number: next of the page before"),
+		mostPeeked(), mostOfBody(),
+	}
+}
+
+func mostPeeked() operation.Parameter {
+	return operation.Number("max", "messages of the page", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax)
+}
+
+func mostOfBody() operation.Parameter {
+	return operation.Number("bodyBytes", "bytes of each body; bodyCut marks those that are longer", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
+}
+
+// peekAnswerBytes bounds the answer to a peek, in which each byte of a message may take six.
+func peekAnswerBytes(query url.Values) int {
+	return operation.SmallAnswerBytes + 6*min(inspect.AnswerBytesMax, mostPeeked().Of(query)*(mostOfBody().Of(query)+messageHeadBytes))
+}
+
 // peek is GET /v1/messages/{queue or subscription}: messages of a selection, without locking them.
 func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r, "subQueue", "state", "session", "sequence", "where", "contains", "path", "reason", "before", "from", "max", "bodyBytes"); err != nil {
-		return err
-	}
 	finder, at, err := s.finderAt(r)
 	if err != nil {
 		return err
@@ -61,6 +93,7 @@ func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page, err := finder.Peek(r.Context(), at, &selection, from, most, bodyMax)
+	chargeLater(r, page.Looked/messagesPerUnit)
 	if err != nil {
 		return withEntityName(at.Name, err)
 	}
@@ -99,6 +132,7 @@ func (s *controlAPI) redrive(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	changed, err := finder.Move(r.Context(), at, &asked)
+	chargeLater(r, changed.Looked/messagesPerUnit+changed.Count*sendAgainWork)
 	contextOf(r).count = changed.Count
 	if err != nil {
 		return withEntityName(at.Name, err)
@@ -109,9 +143,6 @@ func (s *controlAPI) redrive(w http.ResponseWriter, r *http.Request) error {
 
 // messagesToChange reads a request that changes messages.
 func (s *controlAPI) messagesToChange(r *http.Request, asked any, possible string) (*inspect.Finder, inspect.Place, error) {
-	if err := checkParameters(r); err != nil {
-		return nil, inspect.Place{}, err
-	}
 	finder, at, err := s.finderAt(r)
 	if err != nil {
 		return nil, inspect.Place{}, err
@@ -121,6 +152,7 @@ func (s *controlAPI) messagesToChange(r *http.Request, asked any, possible strin
 
 func (s *controlAPI) changeMessages(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, do inspect.Action, asked *api.MessageChange) error {
 	changed, err := finder.Change(r.Context(), at, do, asked)
+	chargeLater(r, changed.Looked/messagesPerUnit)
 	contextOf(r).count = changed.Count
 	if err != nil {
 		return withEntityName(at.Name, err)

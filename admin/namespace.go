@@ -30,9 +30,6 @@ const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities,
 
 // listNamespaces is GET /v1/namespaces?after=&max=.
 func (s *controlAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r, "after", "max"); err != nil {
-		return err
-	}
 	limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
 	if err != nil {
 		return err

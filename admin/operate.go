@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -75,33 +76,38 @@ type operatorAPI struct {
 	backups chan struct{} // one token per backup in flight
 }
 
-// operationRoutes returns the routes of operators.
-func (s *operatorAPI) operationRoutes() map[string]route {
+// routes returns the routes of operators.
+func (s *operatorAPI) routes() []route {
 	const member, partition, cluster = "member", "partition", "cluster"
-	return map[string]route{
-		"GET /v1/status":                    {operatorOnly, "", "", s.status},
-		"GET /v1/members":                   {operatorOnly, "", "", s.listMembers},
-		"PATCH /v1/members/{name}":          {operatorOnly, "update", member, s.updateMember},
-		"POST /v1/members/{name}/drain":     {operatorOnly, "drain", member, s.memberAction(Operations.Drain, true)},
-		"POST /v1/members/{name}/undrain":   {operatorOnly, "undrain", member, s.memberAction(Operations.Undrain, false)},
-		"POST /v1/members/{name}/remove":    {operatorOnly, "remove", member, s.memberAction(Operations.RemoveMember, true)},
-		"POST /v1/members/{name}/replace":   {operatorOnly, "replace", member, s.replaceMember},
-		"POST /v1/partitions":               {operatorOnly, "grow", cluster, s.grow},
-		"POST /v1/partitions/{name}/move":   {operatorOnly, "move", partition, s.movePartition},
-		"POST /v1/partitions/{name}/pause":  {operatorOnly, "pause", partition, s.partitionAction(Operations.PauseMove)},
-		"POST /v1/partitions/{name}/resume": {operatorOnly, "resume", partition, s.partitionAction(Operations.ResumeMove)},
-		"POST /v1/partitions/{name}/cancel": {operatorOnly, "cancel", partition, s.partitionAction(Operations.CancelMove)},
-		"POST /v1/partitions/{name}/transfer": {
-			operatorOnly, "transfer", partition, s.transferLeader,
-		},
-		"POST /v1/notes":        {operatorOnly, "", "", s.logNote},
-		"GET /v1/moves":         {operatorOnly, "", "", s.listMoves},
-		"GET /v1/rebalance":     {operatorOnly, "", "", s.planRebalance},
-		"POST /v1/rebalance":    {operatorOnly, "rebalance", cluster, s.rebalance},
-		"PUT /v1/format-level":  {operatorOnly, "hold format level", cluster, s.holdFormatLevel},
-		"POST /v1/confirm-time": {operatorOnly, "confirm time", cluster, s.confirmTime},
-		"GET /v1/verify/{name}": {operatorOnly, "", "", s.verify},
-		"GET /v1/backup/{name}": {operatorOnly, "back up", partition, s.backup},
+	of := func(name, pattern, summary string, body, answer any) operation.Operation {
+		return operation.Operation{Name: name, Pattern: pattern, Right: operation.OperatorOnly, Summary: summary, Body: body, Answer: answer, Answers: always(statusBytesMax)}
+	}
+	accepted := func(o operation.Operation) operation.Operation {
+		o.Statuses = []int{http.StatusAccepted}
+		return o
+	}
+	return []route{
+		{of("getStatus", "GET /v1/status", "Shows the state of the cluster as this member sees it.", nil, topology.Status{}), "", "", s.status},
+		{of("listMembers", "GET /v1/members", "Lists the recorded members with their state as this member sees it.", nil, api.Members{}), "", "", s.listMembers},
+		{of("updateMember", "PATCH /v1/members/{name}", "Changes zone and weight of a member.", api.MemberChange{}, api.Member{}), "update", member, s.updateMember},
+		{of("drainMember", "POST /v1/members/{name}/drain", "Transfers all leaderships of a member.", api.MemberForce{}, nil), "drain", member, s.memberAction(Operations.Drain, true)},
+		{of("undrainMember", "POST /v1/members/{name}/undrain", "Lets a member lead partitions again.", nil, nil), "undrain", member, s.memberAction(Operations.Undrain, false)},
+		{of("removeMember", "POST /v1/members/{name}/remove", "Moves all replicas of a member and removes it.", api.MemberForce{}, nil), "remove", member, s.memberAction(Operations.RemoveMember, true)},
+		{of("replaceMember", "POST /v1/members/{name}/replace", "Moves all replicas of a member to another one and removes it.", api.MemberReplacement{}, nil), "replace", member, s.replaceMember},
+		{of("addPartitions", "POST /v1/partitions", "Adds partitions.", api.GrowRequest{}, api.GrowResult{}), "grow", cluster, s.grow},
+		{accepted(of("movePartition", "POST /v1/partitions/{name}/move", "Records the members that are to have replicas of a partition.", api.MoveRequest{}, nil)), "move", partition, s.movePartition},
+		{of("pauseMove", "POST /v1/partitions/{name}/pause", "Pauses the move of a partition.", nil, nil), "pause", partition, s.partitionAction(Operations.PauseMove)},
+		{of("resumeMove", "POST /v1/partitions/{name}/resume", "Resumes the move of a partition.", nil, nil), "resume", partition, s.partitionAction(Operations.ResumeMove)},
+		{of("cancelMove", "POST /v1/partitions/{name}/cancel", "Cancels the move of a partition.", nil, nil), "cancel", partition, s.partitionAction(Operations.CancelMove)},
+		{of("transferLeader", "POST /v1/partitions/{name}/transfer", "Transfers the leadership of a partition once; 0 is the catalog.", api.TransferRequest{}, nil), "transfer", partition, s.transferLeader},
+		{of("logNote", "POST /v1/notes", "Writes a text to the log of this member.", api.Note{}, nil), "", "", s.logNote},
+		{of("listMoves", "GET /v1/moves", "Lists the partitions whose replicas are not yet placed as recorded.", nil, api.Moves{}), "", "", s.listMoves},
+		{of("planRebalance", "GET /v1/rebalance", "Shows the moves of a rebalance.", nil, api.Plan{}), "", "", s.planRebalance},
+		{accepted(of("rebalance", "POST /v1/rebalance", "Records the moves of a plan, or of the one that GET shows.", api.Plan{}, api.Plan{})), "rebalance", cluster, s.rebalance},
+		{of("holdFormatLevel", "PUT /v1/format-level", "Sets the format level above which the cluster does not rise; 0: none.", api.FormatLevelRequest{}, nil), "hold format level", cluster, s.holdFormatLevel},
+		{of("confirmTime", "POST /v1/confirm-time", "Accepts the time to which the clocks of a quorum were set together.", nil, api.ConfirmedTime{}), "confirm time", cluster, s.confirmTime},
+		{of("verifyPartition", "GET /v1/verify/{name}", "Compares the state of all replicas of a partition; 0 is the catalog.", nil, topology.Verification{}), "", "", s.verify},
+		{of("backUpPartition", "GET /v1/backup/{name}", "Streams a consistent copy of a partition; 0 is the catalog.", nil, []byte(nil)), "back up", partition, s.backup},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -350,8 +351,9 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 	r.mu.Unlock()
 	operator := signed("http://localhost/", "root", "root-secret")
 	manager := signed("sb://localhost/", "manager", "m")
-	for pattern, to := range (&operatorAPI{core: r.server.core}).operationRoutes() {
-		if to.need != operatorOnly {
+	for _, to := range (&operatorAPI{core: r.server.core}).routes() {
+		pattern := to.Pattern
+		if to.Right != operation.OperatorOnly {
 			t.Errorf("%s is not for operators", pattern)
 		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{name}", "3"), " ")

@@ -23,7 +23,7 @@ const (
 // putRule is PUT /v1/rules/{subscription}?name=, which adds a rule; with replace=true it replaces the
 // rule of that name, which must exist.
 func (s *controlAPI) putRule(w http.ResponseWriter, r *http.Request) error {
-	path, name, err := ruleName(r, "replace")
+	path, name, err := ruleName(r)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,6 @@ func (s *controlAPI) putRule(w http.ResponseWriter, r *http.Request) error {
 func (s *controlAPI) getRules(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("name") {
 		return s.showRule(w, r)
-	}
-	if err := checkParameters(r, "skip", "max"); err != nil {
-		return err
 	}
 	path, err := nameInPath(fsm.SubscriptionEntity, r)
 	if err != nil {
@@ -113,6 +110,7 @@ func (s *core) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 		if err != nil {
 			return fsm.Rule{}, withEntityName(path, err)
 		}
+		chargeLater(r, len(rules)/entriesPerUnit)
 		for i := range rules {
 			if strings.EqualFold(rules[i].Name, name) {
 				return rules[i], nil
@@ -139,10 +137,7 @@ func (s *controlAPI) deleteRule(w http.ResponseWriter, r *http.Request) error {
 
 // ruleName is the subscription in the path and the rule in the parameter: the names of rules may contain characters
 // that a path cannot, as $Default does.
-func ruleName(r *http.Request, others ...string) (path, name string, err error) {
-	if err := checkParameters(r, append(others, "name")...); err != nil {
-		return "", "", err
-	}
+func ruleName(r *http.Request) (path, name string, err error) {
 	if path, err = nameInPath(fsm.SubscriptionEntity, r); err != nil {
 		return "", "", err
 	}
@@ -169,9 +164,6 @@ const ruleTestMax = 20_000
 // testRules is POST /v1/rule-test/{topic}: it evaluates the rules of all subscriptions for the message in the body, which is
 // not sent. Actions are not performed: their messages differ only in what the actions set.
 func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r); err != nil {
-		return err
-	}
 	topic, err := nameInPath(fsm.TopicEntity, r)
 	if err != nil {
 		return err
@@ -194,7 +186,11 @@ func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
 			return withEntityName(topic, err)
 		}
 		for i := range subscriptions {
+			before := test.read
 			if err := test.subscription(r.Context(), subscriptions[i].Name); err != nil {
+				return err
+			}
+			if err := chargePage(r, test.read-before); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/amqp/work"
 )
 
@@ -129,7 +130,7 @@ func (s *core) certificate(w http.ResponseWriter, _ *http.Request) {
 
 // serveOperation serves one of Config.Operations.
 func (s *core) serveOperation(w http.ResponseWriter, r *http.Request) {
-	r, err := s.admit(r, operatorOnly, "")
+	r, err := s.admit(r, operation.OperatorOnly, "")
 	if err != nil {
 		s.writeProblem(w, r, err)
 		return

@@ -19,9 +19,6 @@ const (
 // getSessions is GET /v1/sessions/{queue or subscription}?skip=&max=: the sessions that have
 // messages or a state.
 func (s *controlAPI) getSessions(w http.ResponseWriter, r *http.Request) error {
-	if err := checkParameters(r, "skip", "max"); err != nil {
-		return err
-	}
 	path, err := messageEntityName(r)
 	if err != nil {
 		return err
@@ -68,9 +65,6 @@ func describeSession(f *fsm.Session) api.Session {
 
 // sessionParameter returns the session that a request names; "" is a valid name.
 func sessionParameter(r *http.Request) (string, error) {
-	if err := checkParameters(r, "session"); err != nil {
-		return "", err
-	}
 	if !r.URL.Query().Has("session") {
 		return "", fmt.Errorf("%w: name the session with ?session=", fsm.InvalidArgument)
 	}

@@ -23,6 +23,8 @@ type slot struct {
 	account   *account.Account // nil: nobody's, until the caller is known, or an operator's
 	taken     bool             // account.HTTPRequests
 	bodyBytes int64            // of account.HTTPBytes
+	reserved  int64            // the same, for an answer that has not begun
+	due       int              // units for the next request of the owner
 	work      work.Account
 }
 
@@ -92,13 +94,40 @@ func (s *slot) reacquire(ctx context.Context) error {
 	return nil
 }
 
+// reserve counts the bytes of an answer that is still to be built, and waits for a while until the owner may hold them. Errors wrap
+// fsm.ServerBusy.
+func (s *slot) reserve(ctx context.Context, bytes int64) error {
+	if s.account.Take(account.HTTPBytes, bytes) {
+		s.reserved = bytes
+		return nil
+	}
+	s.release()
+	if !s.account.Wait(ctx, account.HTTPBytes, bytes, answerShareWithin) {
+		return fmt.Errorf("%w: %s", fsm.ServerBusy, s.account.Refusal(account.HTTPBytes))
+	}
+	s.reserved = bytes
+	return s.reacquire(ctx)
+}
+
+// exchange counts so many bytes of an answer in place of those that were reserved; false if the owner must not hold them.
+func (s *slot) exchange(bytes int64) bool {
+	reserved := s.reserved
+	s.reserved = 0
+	if bytes <= reserved {
+		s.account.Release(account.HTTPBytes, reserved-bytes)
+		return true
+	}
+	s.account.Release(account.HTTPBytes, reserved)
+	return s.account.Take(account.HTTPBytes, bytes)
+}
+
 // finish releases everything after a request whose answer had so many bytes, and charges them to the next request of the owner.
 func (s *slot) finish(answered int) {
 	s.release()
-	s.account.Release(account.HTTPBytes, s.bodyBytes)
+	s.account.Release(account.HTTPBytes, s.bodyBytes+s.reserved)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // it does not wait
-	s.work.Wait(ctx, nil, answered/answerUnitBytes)
+	s.work.Wait(ctx, nil, s.due+answered/answerUnitBytes)
 	s.work.Close()
 	s.account.Close()
 }
@@ -166,7 +195,7 @@ func (a *answerWriter) Write(b []byte) (int, error) {
 		return len(b), nil
 	case a.begun:
 		a.slot.account.Add(account.HTTPBytes, held)
-	case a.slot.account.Take(account.HTTPBytes, held):
+	case a.slot.exchange(held):
 		a.begin()
 	default:
 		a.refused, a.begun = true, true

@@ -19,7 +19,7 @@ const (
 	PeekMessagesNormal = 100     // without a wish
 	PeekBodyMax        = 4 << 20 // bytes of one body
 	PeekBodyNormal     = 64 << 10
-	answerBytesMax     = 8 << 20 // bytes of all messages; the first is answered whatever its size
+	AnswerBytesMax     = 8 << 20 // bytes of all messages; the first is answered whatever its size
 )
 
 // Peek returns at most most (1 to PeekMessagesMax) messages of a selection from a number on, each with at most bodyMax (1 to
@@ -40,7 +40,7 @@ func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, f
 			return false, err
 		}
 		size := min(shown.BodyBytes, bodyMax) + len(d.Payload) + len(d.Patches) - shown.BodyBytes
-		if bytes += size; bytes > answerBytesMax && len(page.Messages) > 0 {
+		if bytes += size; bytes > AnswerBytesMax && len(page.Messages) > 0 {
 			return true, nil
 		}
 		page.Messages = append(page.Messages, shown)

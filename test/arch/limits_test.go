@@ -134,7 +134,7 @@ func connectionLimits() []limit {
 		{"bytes of the messages that one request looks at", "admin.lookBytesMax", "bytes", "the answer says where to go on"},
 		{"duration of one look at messages", "admin.lookTimeMax", "ns", "the answer says where to go on"},
 		{"requests at a time that look at messages", "admin.scansMax", "", "503 `ServerBusy`"},
-		{"bytes of the messages of one answer", "admin.answerBytesMax", "bytes", "the answer says where to go on"},
+		{"bytes of the messages of one answer", "admin.AnswerBytesMax", "bytes", "the answer says where to go on"},
 	}
 }
 
