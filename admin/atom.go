@@ -14,7 +14,73 @@ import (
 )
 
 // serviceAPI serves the administration API of the service.
-type serviceAPI struct{ *core }
+type serviceAPI struct {
+	*core
+	routes map[atomKey]atomRoute
+}
+
+// atomKey selects a row of the table: what the path names, the method, and whether a PUT has If-Match and so changes what exists.
+type atomKey struct {
+	resource atom.Resource
+	method   string
+	replaces bool
+}
+
+// atomRoute is a row of the table of the administration API.
+type atomRoute struct {
+	operation.Operation
+	change string // for the audit log; "": the route changes nothing
+	serve  atomHandler
+}
+
+// atomHandler is one operation on a target; its error becomes an Error element.
+type atomHandler func(http.ResponseWriter, *http.Request, atom.Target) error
+
+// atomEntryBytes bounds the entry of an entity or a rule, in which each byte of a text may take six.
+const atomEntryBytes = 192 << 10
+
+// newServiceAPI returns the API with its table. A key of an entity suffices, except to create entities and to list more than
+// the subscriptions of its own topic: lists of queues and topics name no entity, and so concern the namespace.
+func newServiceAPI(c *core) *serviceAPI {
+	s := &serviceAPI{core: c}
+	const one, rules = "/{entity...}", "/{topic...}/Subscriptions/{name}/Rules"
+	of := func(name, pattern string, right operation.Right, answerBytes int, summary string) operation.Operation {
+		return operation.Operation{Name: name, Pattern: pattern, Right: right, Answers: always(answerBytes), Summary: summary}
+	}
+	s.routes = map[atomKey]atomRoute{
+		{atom.NamespaceResource, http.MethodGet, false}: {of("getNamespaceInfo", "GET /$namespaceinfo", operation.ManageNamespace, atomEntryBytes, "Shows the namespace."), "", s.atomNamespaceInfo},
+		{atom.ListResource, http.MethodGet, false}:      {of("listEntities", "GET /$Resources/Queues", operation.ManageEntity, atomFeedBytesMax, "Lists queues, topics, or the subscriptions of a topic."), "", s.atomListEntities},
+		{atom.EntityResource, http.MethodGet, false}:    {of("getEntity", "GET "+one, operation.ManageEntity, atomEntryBytes, "Shows a queue, topic or subscription."), "", s.atomGetEntity},
+		{atom.EntityResource, http.MethodPut, false}:    {of("createEntity", "PUT "+one, operation.ManageNamespace, atomEntryBytes, "Creates a queue, topic or subscription."), "create", s.atomPutEntity},
+		{atom.EntityResource, http.MethodPut, true}:     {of("updateEntity", "PUT "+one, operation.ManageEntity, atomEntryBytes, "Changes a queue, topic or subscription."), "update", s.atomPutEntity},
+		{atom.EntityResource, http.MethodDelete, false}: {of("deleteEntity", "DELETE "+one, operation.ManageEntity, 0, "Deletes a queue, topic or subscription with its messages."), "delete", s.atomDeleteEntity},
+		{atom.RulesResource, http.MethodGet, false}:     {of("listRules", "GET "+rules, operation.ManageEntity, atomFeedBytesMax, "Lists the rules of a subscription."), "", s.atomListRules},
+		{atom.RulesResource, http.MethodPut, false}:     {of("createDefaultRule", "PUT "+rules, operation.ManageEntity, atomEntryBytes, "Adds the default rule, whose name the path omits."), "create", s.atomPutRule},
+		{atom.RuleResource, http.MethodGet, false}:      {of("getRule", "GET "+rules+"/{rule...}", operation.ManageEntity, atomEntryBytes, "Shows a rule."), "", s.atomGetRule},
+		{atom.RuleResource, http.MethodPut, false}:      {of("createRule", "PUT "+rules+"/{rule...}", operation.ManageEntity, atomEntryBytes, "Adds a rule to a subscription."), "create", s.atomPutRule},
+		{atom.RuleResource, http.MethodPut, true}:       {of("replaceRule", "PUT "+rules+"/{rule...}", operation.ManageEntity, atomEntryBytes, "Replaces a rule of a subscription."), "update", s.atomPutRule},
+		{atom.RuleResource, http.MethodDelete, false}:   {of("deleteRule", "DELETE "+rules+"/{rule...}", operation.ManageEntity, 0, "Deletes a rule of a subscription."), "delete", s.atomDeleteRule},
+	}
+	return s
+}
+
+// route returns the row of a request, or one that refuses it.
+func (s *serviceAPI) route(r *http.Request, t atom.Target) atomRoute {
+	replaces := r.Method == http.MethodPut && r.Header.Get("If-Match") != ""
+	if to, ok := s.routes[atomKey{t.Resource, r.Method, replaces}]; ok {
+		return to
+	}
+	refuse := atomRoute{operation.Operation{Right: operation.ManageEntity}, r.Method, func(_ http.ResponseWriter, r *http.Request, t atom.Target) error {
+		if replaces && t.Resource == atom.RulesResource {
+			return fmt.Errorf("%w: a change of a rule needs its name", fsm.InvalidArgument)
+		}
+		return fmt.Errorf("%w: %s is not possible for %s", fsm.NotAllowed, r.Method, r.URL.Path)
+	}}
+	if replaces {
+		refuse.change = "update"
+	}
+	return refuse
+}
 
 // serveATOM serves one request of the service's administration API.
 func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
@@ -27,12 +93,15 @@ func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
 		s.writeProblem(w, r, err)
 		return
 	}
-	if r, err = s.admit(r, atomRequiredAccess(t, r), t.Name); err != nil {
+	to := s.route(r, t)
+	if r, err = s.admit(r, to.Right, t.Name); err != nil {
 		err = s.refuseAccess(r, t, err)
 	} else {
-		err = s.atomRoute(t, r.Method)(w, r, t)
-		if r.Method != http.MethodGet {
-			s.auditChange(r, atomChange(t, r), err)
+		if err = expect(r, to.WorkOf(r.URL.Query()), to.AnswerBytesMax(r.URL.Query())); err == nil {
+			err = to.serve(w, r, t)
+		}
+		if to.change != "" {
+			s.auditChange(r, to.auditedChange(t), err)
 		}
 	}
 	if err != nil {
@@ -40,81 +109,13 @@ func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// atomRequiredAccess is the access that a request requires. A key of an entity suffices, except to create entities and to list
-// more than the subscriptions of its own topic.
-func atomRequiredAccess(t atom.Target, r *http.Request) operation.Right {
-	switch t.Resource {
-	case atom.EntityResource:
-		if r.Method == http.MethodPut && r.Header.Get("If-Match") == "" {
-			return operation.ManageNamespace
-		}
-	case atom.NamespaceResource:
-		return operation.ManageNamespace
-	case atom.ListResource, atom.RulesResource, atom.RuleResource:
-	}
-	return operation.ManageEntity // lists of queues and topics name none: that is the namespace
-}
-
-// atomChange returns the description of a request for the audit log. The kind of the entity is determined
-// later.
-func atomChange(t atom.Target, r *http.Request) auditedChange {
-	c := auditedChange{operation: "delete", kind: anyEntity, name: t.Name, rule: t.Rule}
+// auditedChange returns the description of a request for the audit log. The kind of the entity is determined later.
+func (to *atomRoute) auditedChange(t atom.Target) auditedChange {
+	c := auditedChange{operation: to.change, kind: anyEntity, name: t.Name, rule: t.Rule}
 	if t.Resource == atom.RulesResource || t.Resource == atom.RuleResource {
 		c.kind = "rule"
 	}
-	switch {
-	case r.Method == http.MethodPut && r.Header.Get("If-Match") != "":
-		c.operation = "update"
-	case r.Method == http.MethodPut:
-		c.operation = "create"
-	case r.Method != http.MethodDelete:
-		c.operation = r.Method
-	}
 	return c
-}
-
-// atomHandler is one operation on a target; its error becomes an Error element.
-type atomHandler func(http.ResponseWriter, *http.Request, atom.Target) error
-
-func (s *serviceAPI) atomRoute(t atom.Target, method string) atomHandler {
-	switch t.Resource {
-	case atom.NamespaceResource:
-		if method == http.MethodGet {
-			return s.atomNamespaceInfo
-		}
-	case atom.ListResource:
-		if method == http.MethodGet {
-			return s.atomListEntities
-		}
-	case atom.RulesResource:
-		switch method {
-		case http.MethodGet:
-			return s.atomListRules
-		case http.MethodPut: // of the rule that has no name: the default one
-			return s.atomPutRule
-		}
-	case atom.EntityResource:
-		switch method {
-		case http.MethodGet:
-			return s.atomGetEntity
-		case http.MethodPut:
-			return s.atomPutEntity
-		case http.MethodDelete:
-			return s.atomDeleteEntity
-		}
-	case atom.RuleResource:
-		switch method {
-		case http.MethodGet:
-			return s.atomGetRule
-		case http.MethodPut:
-			return s.atomPutRule
-		case http.MethodDelete:
-			return s.atomDeleteRule
-		}
-	}
-	return func(_ http.ResponseWriter, r *http.Request, _ atom.Target) error {
-		return fmt.Errorf("%w: %s is not possible for %s", fsm.NotAllowed, r.Method, r.URL.Path)
-	}
 }
 
 // atomFind looks up an entity of any kind that the name can have: queues and topics share paths.

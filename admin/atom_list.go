@@ -94,6 +94,9 @@ func (s *serviceAPI) atomListEntities(w http.ResponseWriter, r *http.Request, t 
 	x := atom.NewFeed(o, path, title, page, more)
 	for i := range entities {
 		x.AddEntity(entities[i], counts[i])
+		if x.Len() > atomFeedBytesMax {
+			break // refused below
+		}
 	}
 	return s.replyFeed(w, x)
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/peeklock/peeklock/admin/atom"
@@ -47,9 +46,6 @@ func (s *serviceAPI) atomPutRule(w http.ResponseWriter, r *http.Request, t atom.
 	}
 	t.Rule, contextOf(r).rule = rule.Name, rule.Name
 	replace := r.Header.Get("If-Match") != ""
-	if replace && t.Resource == atom.RulesResource {
-		return fmt.Errorf("%w: a change of a rule needs its name", fsm.InvalidArgument)
-	}
 	if err := s.namespace(r).PutRule(r.Context(), t.Name, rule, replace); err != nil {
 		return withRuleName(t.Name, rule.Name, err)
 	}

@@ -28,7 +28,7 @@
 //     that is also in the log.
 //   - Both APIs read and write the same entities with the same checks (entity.Settings, entity.Rule): neither can
 //     create what the other cannot show.
-//   - A request reaches one namespace, and in it what its key is valid for: see routes and atomRequiredAccess.
+//   - A request reaches one namespace, and in it what its key is valid for: see the tables of routes.
 //   - The audit log has one line for every change. No log and no error holds a key.
 //   - The memory that clients can occupy is bounded by constants: see the limits in core.go.
 //   - The JSON of package api is stable: fields are added, never renamed or removed.

@@ -86,7 +86,7 @@ func (s *Server) Close(ctx context.Context) error {
 
 // handler serves both APIs, health and metrics.
 func (s *Server) handler() http.Handler {
-	control, service, health := &controlAPI{s.core}, &serviceAPI{s.core}, &healthAPI{s.core}
+	control, service, health := &controlAPI{s.core}, newServiceAPI(s.core), &healthAPI{s.core}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", health.health)
 	mux.HandleFunc("GET /livez", health.livez)

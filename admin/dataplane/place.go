@@ -21,7 +21,7 @@ type place struct {
 // place takes a place for a request of an owner, whose account it closes. Errors wrap fsm.ServerBusy.
 func (s *Server) place(t target, of *account.Account) (*place, error) {
 	p := &place{slots: s.requests, of: account.HTTPMessages, account: of}
-	if t.do == peekLock || t.do == receiveAndDelete {
+	if t.do.waits {
 		p.slots, p.of = s.polls, account.HTTPPolls
 	}
 	if !p.account.Take(p.of, 1) {

@@ -15,68 +15,79 @@ const (
 	waitMax     = 230 * time.Second // load balancers of the service close a silent connection after it
 	answerMax   = 15 * time.Second  // to write an answer after the wait
 
-	copiesOfAnswer = 2 // of a message while it is answered: as it is stored, and decoded
+	copiesOfAnswer  = 2         // of a message while it is answered: as it is stored, and decoded
+	messageBytesMax = 100 << 20 // of the largest message that an entity can allow
 )
 
 // errSessions is in the words of the service.
 var errSessions = &refusal{http.StatusMethodNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver"}
 
-// receive waits for a message, and answers with it, or with 204.
-func (s *Server) receive(w http.ResponseWriter, r *http.Request, held *place, t target, at fsm.EntityRef, from Caller) error {
-	if at.Settings.RequiresSession && at.Sub == 0 {
+// peekLock waits for a message, and answers with it and where its lock is, or with 204.
+func (s *Server) peekLock(r *request) error {
+	return s.receive(r, http.StatusCreated, func(d *fsm.Delivery, answer *received) error {
+		token := formatToken(s.config.Broker.LockToken(r.at, d.Lock))
+		answer.broker["LockToken"] = token
+		answer.broker["LockedUntilUtc"] = httpTime(d.LockedUntil)
+		scheme := "http"
+		if r.from.Secure {
+			scheme = "https"
+		}
+		path := (&url.URL{Path: "/" + r.t.entity + "/messages/" + strconv.FormatUint(uint64(d.Lock.Sequence), 10) + "/" + token}).EscapedPath()
+		r.w.Header().Set("Location", scheme+"://"+r.http.Host+path)
+		return nil
+	})
+}
+
+// receiveAndDelete waits for a message, and answers with it when it is deleted, or with 204.
+func (s *Server) receiveAndDelete(r *request) error {
+	return s.receive(r, http.StatusOK, func(d *fsm.Delivery, _ *received) error {
+		code, err := s.end(context.WithoutCancel(r.http.Context()), r.at, d.Lock, fsm.Complete)
+		if err == nil && code != fsm.OK {
+			err = code
+		}
+		return err
+	})
+}
+
+// receive waits for a message, and answers with it after finish, or with 204.
+func (s *Server) receive(r *request, status int, finish func(*fsm.Delivery, *received) error) error {
+	if r.at.Settings.RequiresSession && r.at.Sub == 0 {
 		return errSessions
 	}
-	wait, err := waitOf(r.URL.Query())
+	wait, err := waitOf(r.http.URL.Query())
 	if err != nil {
 		return err
 	}
 	// The server limits the time of requests, and ends their context when a read fails.
-	connection := http.NewResponseController(w)
+	connection := http.NewResponseController(r.w)
 	_ = connection.SetReadDeadline(time.Time{})
 	_ = connection.SetWriteDeadline(time.Now().Add(wait + answerMax))
-	d, err := s.lock(r.Context(), at, wait)
+	ctx := r.http.Context()
+	d, err := s.lock(ctx, r.at, wait)
 	if err != nil {
 		return err
 	}
 	if d == nil {
-		w.WriteHeader(http.StatusNoContent)
+		r.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	err = held.hold(int64(copiesOfAnswer * len(d.Payload)))
+	err = r.place.hold(int64(copiesOfAnswer * len(d.Payload)))
 	var answer *received
 	if err == nil {
-		answer, err = decode(at, d)
+		answer, err = decode(r.at, d)
 	}
-	if err == nil && r.Context().Err() != nil {
-		err = context.Cause(r.Context())
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
-		s.release(at, d.Lock)
+		s.release(r.at, d.Lock)
 		return err
 	}
-	status := http.StatusOK
-	if t.do == receiveAndDelete {
-		code, err := s.end(context.WithoutCancel(r.Context()), at, d.Lock, fsm.Complete)
-		if err != nil {
-			return err
-		}
-		if code != fsm.OK {
-			return code
-		}
-	} else {
-		status = http.StatusCreated
-		token := formatToken(s.config.Broker.LockToken(at, d.Lock))
-		answer.broker["LockToken"] = token
-		answer.broker["LockedUntilUtc"] = httpTime(d.LockedUntil)
-		scheme := "http"
-		if from.Secure {
-			scheme = "https"
-		}
-		path := (&url.URL{Path: "/" + t.entity + "/messages/" + strconv.FormatUint(uint64(d.Lock.Sequence), 10) + "/" + token}).EscapedPath()
-		w.Header().Set("Location", scheme+"://"+r.Host+path)
+	if err := finish(d, answer); err != nil {
+		return err
 	}
-	held.give(w)
-	return answer.write(w, status)
+	r.place.give(r.w)
+	return answer.write(r.w, status)
 }
 
 // waitOf reads the parameter timeout, in seconds.

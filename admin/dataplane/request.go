@@ -5,24 +5,58 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// operation is what a request does.
-type operation uint8
+// row is an operation of the interface. The table has no prices: requests about messages cost what the messages cost over
+// AMQP, and are limited by places and by the bytes that they hold (see place).
+type row struct {
+	operation.Operation
+	waits bool // for a message; such requests have places of their own
+	serve func(*Server, *request) error
+}
 
-const (
-	send operation = iota + 1
-	peekLock
-	receiveAndDelete
-	unlock
-	complete
-	renew
-)
+// table has all operations, by method and what follows the path of the entity.
+var table = map[string]*row{ //nolint:gochecknoglobals // never changed
+	"POST messages": {operation.Operation{
+		Name: "send", Pattern: "POST /{entity...}/messages", Right: operation.SendEntity, Statuses: []int{http.StatusCreated}, Summary: "Sends a message, or a batch.",
+	}, false, (*Server).send},
+	"POST messages/head": {operation.Operation{
+		Name: "peekLock", Pattern: "POST /{entity...}/messages/head", Right: operation.ListenEntity, Answers: largestAnswer, Statuses: []int{http.StatusCreated, http.StatusNoContent},
+		Summary: "Waits for a message and locks it.",
+	}, true, (*Server).peekLock},
+	"DELETE messages/head": {operation.Operation{
+		Name: "receiveAndDelete", Pattern: "DELETE /{entity...}/messages/head", Right: operation.ListenEntity, Answers: largestAnswer, Statuses: []int{http.StatusOK, http.StatusNoContent},
+		Summary: "Waits for a message, and receives and deletes it.",
+	}, true, (*Server).receiveAndDelete},
+	"POST messages/{id}/{token}": {operation.Operation{
+		Name: "renew", Pattern: "POST /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Renews the lock of a message.",
+	}, false, (*Server).renew},
+	"PUT messages/{id}/{token}": {operation.Operation{
+		Name: "unlock", Pattern: "PUT /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Releases the lock of a message.",
+	}, false, (*Server).unlock},
+	"DELETE messages/{id}/{token}": {operation.Operation{
+		Name: "complete", Pattern: "DELETE /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Completes a message.",
+	}, false, (*Server).complete},
+}
+
+// largestAnswer bounds the answer with a message. The message is counted when it is known.
+func largestAnswer(url.Values) int { return copiesOfAnswer * messageBytesMax }
+
+// request is an authorized request about an entity.
+type request struct {
+	w     http.ResponseWriter
+	http  *http.Request
+	at    fsm.EntityRef
+	t     target
+	from  Caller
+	place *place
+}
 
 // target is the entity and message of a request.
 type target struct {
-	do     operation
+	do     *row
 	entity string // its path, as the client wrote it
 	id     string // message id or sequence number
 	token  fsm.LockToken
@@ -47,22 +81,23 @@ func parse(r *http.Request) (target, bool) {
 		return len(parts) > fromEnd && strings.EqualFold(parts[len(parts)-fromEnd], word)
 	}
 	var t target
-	rest := 0
+	form, rest := "", 0
 	switch {
-	case r.Method == http.MethodPost && is(1, "messages"):
-		t.do, rest = send, 1
+	case is(1, "messages") && r.Method == http.MethodPost: // an entity may be called messages, or end so
+		form, rest = "messages", 1
 	case is(1, "head") && is(2, "messages"):
-		t.do, rest = map[string]operation{http.MethodPost: peekLock, http.MethodDelete: receiveAndDelete}[r.Method], 2
+		form, rest = "messages/head", 2
 	case is(3, "messages"):
 		var ok bool
 		if t.token, ok = parseToken(parts[len(parts)-1]); !ok {
 			return target{}, false // an entity may have such a name
 		}
-		t.do, rest = map[string]operation{http.MethodPost: renew, http.MethodPut: unlock, http.MethodDelete: complete}[r.Method], 3
+		form, rest = "messages/{id}/{token}", 3
 		t.id = parts[len(parts)-2]
 	}
+	t.do = table[r.Method+" "+form]
 	// The control API has paths below v1 that end with the names of entities.
-	if t.do == 0 || parts[0] == "v1" {
+	if t.do == nil || parts[0] == "v1" {
 		return target{}, false
 	}
 	t.entity = strings.Join(parts[:len(parts)-rest], "/")

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -25,9 +24,10 @@ const envelopeFactor = 2
 const copiesOfBody = 3
 
 // send stores the message or the batch of a request, all or nothing.
-func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Request, held *place, at fsm.EntityRef, from Caller) error {
+func (s *Server) send(r *request) error {
+	at, ctx := r.at, r.http.Context()
 	limit := int64(at.Settings.WithDefaults().MaxMessageBytes)
-	contentType := r.Header.Get("Content-Type")
+	contentType := r.http.Header.Get("Content-Type")
 	isBatch := strings.HasPrefix(strings.ToLower(contentType), batchType)
 	if isBatch {
 		if !strings.EqualFold(contentType, batchType) {
@@ -35,14 +35,14 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		}
 		limit *= envelopeFactor
 	}
-	length := r.ContentLength
+	length := r.http.ContentLength
 	if length < 0 || length > limit {
 		length = limit
 	}
-	if err := held.hold(copiesOfBody * length); err != nil {
+	if err := r.place.hold(copiesOfBody * length); err != nil {
 		return err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body, err := io.ReadAll(http.MaxBytesReader(r.w, r.http.Body, limit))
 	if errors.As(err, new(*http.MaxBytesError)) {
 		return fmt.Errorf("%w: the entity takes messages of up to %d bytes", fsm.MessageTooLarge, at.Settings.WithDefaults().MaxMessageBytes)
 	}
@@ -54,7 +54,7 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		outgoing, err = readBatch(body)
 	} else {
 		outgoing = make([]outgoingMessage, 1)
-		outgoing[0], err = readMessage(r, body, from.Spelling)
+		outgoing[0], err = readMessage(r.http, body, r.from.Spelling)
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if code != fsm.OK {
 		return code
 	}
-	w.WriteHeader(http.StatusCreated)
+	r.w.WriteHeader(http.StatusCreated)
 	return nil
 }
 

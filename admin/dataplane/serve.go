@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
@@ -62,23 +63,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	ctx, cancel := context.WithTimeout(r.Context(), brokerTimeMax)
 	defer cancel()
 	at, err := s.config.Broker.Resolve(ctx, namespace, t.entity)
+	sends := t.do.Right == operation.SendEntity
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return &refusal{http.StatusGone, fmt.Sprintf("the entity %q does not exist", t.entity)}
 	case err != nil:
 		return err
-	case t.do == send && (at.Kind == fsm.SubscriptionEntity || at.Sub != 0):
+	case sends && (at.Kind == fsm.SubscriptionEntity || at.Sub != 0):
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q receives no messages from clients: send to a queue or topic", t.entity)}
-	case t.do != send && at.Kind == fsm.TopicEntity:
+	case !sends && at.Kind == fsm.TopicEntity:
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q is a topic: receive from a subscription", t.entity)}
-	case t.do != send && fsm.IsTemporaryQueue(fsm.EntityPath(t.entity)):
+	case !sends && fsm.IsTemporaryQueue(fsm.EntityPath(t.entity)):
 		return &refusal{http.StatusMethodNotAllowed, fmt.Sprintf("%q is a temporary queue: only the connection that created it receives from it", t.entity)}
-	case t.do == send:
-		return s.send(ctx, w, r, held, at, from)
-	case t.do == peekLock || t.do == receiveAndDelete:
-		return s.receive(w, r, held, t, at, from)
+	case !t.do.waits:
+		r = r.WithContext(ctx)
 	}
-	return s.settle(ctx, w, t, at)
+	return t.do.serve(s, &request{w, r, at, t, from, held})
 }
 
 // authorize checks that the caller may send to the entity, or listen to it; the grant is empty for a caller that needs none.
@@ -104,7 +104,7 @@ func (s *Server) authorize(r *http.Request, t target, from Caller) (auth.Grant, 
 		return auth.Grant{}, err
 	}
 	need, word := fsm.Listen, "Listen"
-	if t.do == send {
+	if t.do.Right == operation.SendEntity {
 		need, word = fsm.Send, "Send"
 	}
 	if grant.Rights&need == 0 {

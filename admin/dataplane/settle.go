@@ -13,26 +13,40 @@ import (
 // errLock is the answer for a message or a lock that does not exist.
 var errLock = &refusal{http.StatusNotFound, "no message was found with the specified message id or lock token"}
 
-// settle ends a lock or extends it.
-func (s *Server) settle(ctx context.Context, w http.ResponseWriter, t target, at fsm.EntityRef) error {
-	lock, ok := s.config.Broker.ParseLockToken(at, t.token)
+// renew extends a lock.
+func (s *Server) renew(r *request) error {
+	return s.settle(r, func(ctx context.Context, lock fsm.LockID) (fsm.Code, error) {
+		return await(ctx, func(done func(fsm.Code)) {
+			s.config.Broker.Renew(r.at, []fsm.LockID{lock}, func(codes []fsm.Code, _ []fsm.Instant) { done(codes[0]) })
+		})
+	})
+}
+
+// unlock ends a lock, and the message is available again.
+func (s *Server) unlock(r *request) error {
+	return s.settle(r, func(ctx context.Context, lock fsm.LockID) (fsm.Code, error) {
+		return s.end(ctx, r.at, lock, fsm.Abandon)
+	})
+}
+
+// complete ends a lock and deletes the message.
+func (s *Server) complete(r *request) error {
+	return s.settle(r, func(ctx context.Context, lock fsm.LockID) (fsm.Code, error) {
+		return s.end(ctx, r.at, lock, fsm.Complete)
+	})
+}
+
+// settle does something to the lock that a request names.
+func (s *Server) settle(r *request, do func(context.Context, fsm.LockID) (fsm.Code, error)) error {
+	ctx := r.http.Context()
+	lock, ok := s.config.Broker.ParseLockToken(r.at, r.t.token)
 	if !ok {
 		return errLock
 	}
-	if err := s.checkID(ctx, at, lock, t.id); err != nil {
+	if err := s.checkID(ctx, r.at, lock, r.t.id); err != nil {
 		return err
 	}
-	code, err := fsm.OK, error(nil)
-	switch t.do { //nolint:exhaustive // the others settle nothing
-	case renew:
-		code, err = await(ctx, func(done func(fsm.Code)) {
-			s.config.Broker.Renew(at, []fsm.LockID{lock}, func(codes []fsm.Code, _ []fsm.Instant) { done(codes[0]) })
-		})
-	case unlock:
-		code, err = s.end(ctx, at, lock, fsm.Abandon)
-	case complete:
-		code, err = s.end(ctx, at, lock, fsm.Complete)
-	}
+	code, err := do(ctx, lock)
 	switch {
 	case err != nil:
 		return err
@@ -41,7 +55,7 @@ func (s *Server) settle(ctx context.Context, w http.ResponseWriter, t target, at
 	case code != fsm.OK:
 		return code
 	}
-	w.WriteHeader(http.StatusOK)
+	r.w.WriteHeader(http.StatusOK)
 	return nil
 }
 
