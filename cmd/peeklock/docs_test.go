@@ -34,9 +34,12 @@ The program ` + "`peeklock`" + ` runs members and manages clusters. This page sh
 program itself (` + "`make docs`" + `).
 
 Commands other than ` + "`dev`, `emulator`, `serve`, `healthcheck`, `config`, `init`, `restore`, `raft-log`, `version` and `completion`" + ` are clients of the control API; ` + "`bench`" + `
-and most ` + "`message`" + ` commands also use AMQP. They find the cluster by ` + "`--server`" + ` or
-` + "`PEEKLOCK_SERVER`" + ` (` + "`http://host:5300`, `https://host:5300`, `unix:///data/peeklock.sock`" + `), else by ` + "`PEEKLOCK_CONTROL_SOCKET`" + `, else by ` + "`peeklock.sock`" + ` in
-` + "`PEEKLOCK_DIR`" + `, as in the container of a member, else at ` + "`http://127.0.0.1:5300`, which is `dev`" + `. ` + "`--output json`" + ` makes their output fit for scripts.
+and most ` + "`message`" + ` commands also use AMQP. They find the cluster by the first of these: ` + "`--server`, `--context`, `PEEKLOCK_SERVER`" + `, the context that
+` + "`peeklock context use`" + ` chose, the control socket of ` + "`PEEKLOCK_CONTROL_SOCKET`" + ` or in ` + "`PEEKLOCK_DIR`" + ` (as in the container of a member), that of the member
+which systemd runs on this machine, ` + "`http://127.0.0.1:5300`, which is `dev`" + `. A server is ` + "`http://host:5300`, `https://host:5300` or `unix:///data/peeklock.sock`" + `. An error says
+what named the server. The secret comes from ` + "`--key` or `--key-file`" + `, else from the context if it named the server, else from ` + "`PEEKLOCK_KEY`" + `.
+` + "`--output json`" + ` makes the output fit for scripts: one array for a list, one object per line for what arrives over time, and errors on standard error as
+an object, too.
 
 | exit code | meaning |
 |---|---|

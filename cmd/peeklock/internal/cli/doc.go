@@ -5,6 +5,7 @@
 //
 //	cli                                     process, exit codes, errors
 //	cli/output                              all printing
+//	cli/contexts                            the clusters that a user has named
 //	cli/client                              the control API
 //	cli/gateway                             AMQP
 //	cli/command                             the table of nouns and verbs

@@ -60,6 +60,9 @@ func Unknown(err error) error { return unknownError{err} }
 // IsUnknown reports whether err was marked with [Unknown].
 func IsUnknown(err error) bool { return errors.As(err, new(unknownError)) }
 
+// IsUsage reports whether err is a usage error.
+func IsUsage(err error) bool { return errors.As(err, new(UsageError)) }
+
 // Usage marks an error as a usage error.
 func Usage(err error) error { return UsageError{err} }
 
@@ -77,9 +80,8 @@ func Execute(ctx context.Context, p Process, root *cobra.Command) int {
 		return ExitDone
 	}
 	_, _ = fmt.Fprintf(p.Err, "peeklock: %s\n", oneLine(err))
-	var usage UsageError
 	switch {
-	case errors.As(err, &usage):
+	case IsUsage(err):
 		return ExitUsage
 	case IsUnknown(err):
 		return ExitUnknown

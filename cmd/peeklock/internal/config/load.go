@@ -107,13 +107,14 @@ func defaults() map[string]any {
 
 // environment returns the settings among the environment variables. The variables that the command line reads as a
 // client are not settings, nor are those that Kubernetes sets for a Service that is called peeklock
-// (PEEKLOCK_SERVICE_HOST, PEEKLOCK_PORT_5672_TCP).
+// (PEEKLOCK_SERVICE_HOST, PEEKLOCK_PORT_5672_TCP). A member whose key came from the environment of a user would
+// accept that user's secret for another cluster.
 func environment(env []string, known map[string]any) map[string]any {
 	out := make(map[string]any)
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")
 		name, found := strings.CutPrefix(name, envPrefix)
-		if !found || slices.Contains([]string{"SERVER", "CONFIG", "CA", "NAMESPACE"}, name) || fromKubernetes(name) {
+		if !found || slices.Contains([]string{"SERVER", "CONTEXT", "KEY", "KEY_NAME", "CA", "NAMESPACE", "CONFIG"}, name) || fromKubernetes(name) {
 			continue
 		}
 		key := strings.ToLower(name)

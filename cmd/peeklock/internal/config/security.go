@@ -93,7 +93,7 @@ func (s *Settings) operatorSecrets() (primary, secondary string, err error) {
 	if s.KeyFile == "" {
 		return s.Key, s.KeySecondary, nil
 	}
-	secrets, err := readSecrets(s.KeyFile)
+	secrets, err := ReadSecrets(s.KeyFile)
 	switch {
 	case err != nil:
 		return "", "", err
@@ -108,9 +108,9 @@ func (s *Settings) operatorSecrets() (primary, secondary string, err error) {
 // secretsMax is the number of secrets in a key file: the new one and, during a rotation, the one before.
 const secretsMax = 2
 
-// readSecrets reads a key file in the form in which orchestrators mount them: one secret in a line, with or without a
+// ReadSecrets reads a key file in the form in which orchestrators mount them: one secret in a line, with or without a
 // newline; a second line has the secret that the first replaces.
-func readSecrets(path string) ([]string, error) {
+func ReadSecrets(path string) ([]string, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("read the key file: %w", err)

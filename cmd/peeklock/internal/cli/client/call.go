@@ -31,7 +31,7 @@ func (c *Client) callVia(ctx context.Context, method, path string, in, out any) 
 		base, err = c.CallOnce(ctx, method, path, in, out)
 		mayRepeat := IsBusy(err) || method == http.MethodGet && IsCutOff(err)
 		if !mayRepeat || time.Since(began) > BusyTimeMax || ctx.Err() != nil {
-			return base, err
+			return base, c.withTarget(base, err)
 		}
 	}
 }
@@ -75,7 +75,11 @@ func (c *Client) request(ctx context.Context, method, base, path string, body []
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if name, key, given := c.Credentials(); given {
+	name, key, given, err := c.Credentials()
+	if err != nil {
+		return nil, err
+	}
+	if given {
 		resource := base + "/"
 		if namespace := r.URL.Query().Get("namespace"); namespace != "" {
 			resource = "http://" + namespace + HostSuffix + "/" // a key is valid for hosts of its namespace

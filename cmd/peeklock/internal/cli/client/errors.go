@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // IsBusy reports whether a member refused a request with the advice to repeat it.
@@ -28,6 +30,12 @@ func IsCutOff(err error) bool {
 // ErrNoMember reports that no member could be reached, so that nothing was done.
 var ErrNoMember = errors.New("no member answers")
 
+// errPlain reports a server without TLS at an https:// address.
+var errPlain = errors.New("the server does not use TLS: write http:// instead of https://")
+
+// answerTextMax is the number of characters of an answer in an error.
+const answerTextMax = 200
+
 // dialError returns the reason why a connection could not be opened, or nil if err has another cause. A server whose
 // certificate is not accepted, or that does not use TLS, received no request either.
 func dialError(err error) error {
@@ -39,7 +47,7 @@ func dialError(err error) error {
 	case errors.As(err, &certificate):
 		return certificate
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return http.ErrSchemeMismatch
+		return errPlain
 	}
 	return nil
 }
@@ -49,7 +57,14 @@ func dialError(err error) error {
 func responseError(status int, method, base string, body []byte) error {
 	var p api.Problem
 	if json.Unmarshal(body, &p) != nil || p.Message == "" {
-		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
+		text := output.Printable(strings.TrimSpace(string(body)), answerTextMax)
+		switch {
+		case status == http.StatusBadRequest && strings.HasPrefix(base, "http://") && strings.Contains(strings.ToLower(text), "https"):
+			return fmt.Errorf("%s requires TLS: write https:// instead of http:// (it answered %q)", base, text)
+		case text == "":
+			return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
+		}
+		return fmt.Errorf("%s does not answer like a Peeklock member: status %d, %q", base, status, text)
 	}
 	if status == http.StatusGatewayTimeout && method != http.MethodGet {
 		return cli.Unknown(fmt.Errorf("it may or may not have been done: %w", &refusedError{p, status}))

@@ -82,6 +82,11 @@ func PageNames(ctx context.Context, c *client.Client, path string) (names []stri
 	return names
 }
 
+// LocalNames offers names that are on this machine.
+func LocalNames(names func(args []string, c *client.Client) []string) Completer {
+	return func(_ context.Context, c *client.Client, args []string) []string { return names(args, c) }
+}
+
 // CompleteNamespace offers the names of namespaces for the first argument.
 func CompleteNamespace(ctx context.Context, c *client.Client, args []string) []string {
 	if len(args) > 0 {

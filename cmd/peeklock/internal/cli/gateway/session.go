@@ -97,10 +97,12 @@ func DialOne(ctx context.Context, c *client.Client, address string) (*Session, e
 // a control socket, where it needs none: then it is the one of the member whose settings are in the environment, as in its
 // container.
 func amqpCredentials(c *client.Client) (name, key, as string, err error) {
-	name, key, given := c.Credentials()
+	name, key, given, err := c.Credentials()
 	as = "key " + name
 	file := c.Getenv("PEEKLOCK_KEY_FILE")
 	switch {
+	case err != nil:
+		return "", "", "", err
 	case given:
 	case isLocal(c) && file != "":
 		text, err := os.ReadFile(file) //nolint:gosec // the settings of the member name the file

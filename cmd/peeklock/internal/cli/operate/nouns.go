@@ -6,8 +6,10 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 )
 
-// Nouns returns the commands of the cluster, its members and its partitions.
-func Nouns() []command.Noun { return []command.Noun{clusterNoun(), memberNoun(), partitionNoun()} }
+// Nouns returns the commands of the cluster, its members and its partitions, and of contexts.
+func Nouns() []command.Noun {
+	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), contextNoun()}
+}
 
 func clusterNoun() command.Noun {
 	return command.Noun{Name: "cluster", Short: "Show the cluster, compare its replicas, back it up", Verbs: []command.Verb{

@@ -1,0 +1,12 @@
+package contexts
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestStoredFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/stored.golden", []golden.Format{{Name: "contexts", Of: Set{}}})
+}
