@@ -113,7 +113,7 @@ func sameSpace(a, b fsm.NamespaceSettings) bool {
 	x, y := a, b
 	x.Hosts, y.Hosts = nil, nil
 	return slices.Equal(a.Hosts, b.Hosts) && x.EntitiesMax == y.EntitiesMax && x.LockDurationMax == y.LockDurationMax &&
-		x.MessageBytesMax == y.MessageBytesMax && x.UserMetadata == y.UserMetadata
+		x.MessageBytesMax == y.MessageBytesMax && x.BytesMax == y.BytesMax && x.MessagesMax == y.MessagesMax && x.RulesMax == y.RulesMax && x.UserMetadata == y.UserMetadata
 }
 
 func (m *catalogModel) limit(c fsm.UpdateNamespace) fsm.Result {

@@ -80,6 +80,9 @@ func (h *catalogHistory) spaceSettings() (s fsm.NamespaceSettings) {
 	s.MessageBytesMax = draw[uint32](h, "size", 0, 0, 1<<20, 1000)
 	s.LockDurationMax = draw[fsm.Millis](h, "lock", 0, 0, 5000, 24*3600_000)
 	s.EntitiesMax = draw[uint32](h, "entities", 0, 0, 1, 3)
+	s.BytesMax = draw[uint64](h, "stored", 0, 0, 1)
+	s.MessagesMax = draw[uint64](h, "messages", 0, 0, 1)
+	s.RulesMax = draw[uint64](h, "rules", 0, 0, 1)
 	return s
 }
 

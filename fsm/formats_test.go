@@ -83,7 +83,7 @@ func examples() []fsm.Command {
 func exampleSpaces() []fsm.Command {
 	settings := fsm.NamespaceSettings{
 		Hosts: []string{"sb.example.com", "x_1.internal"}, MessageBytesMax: 100 << 20, LockDurationMax: 86_400_000,
-		EntitiesMax: 1<<32 - 1, UserMetadata: "für später",
+		EntitiesMax: 1<<32 - 1, BytesMax: 1<<64 - 1, MessagesMax: 1 << 40, RulesMax: 70_000, UserMetadata: "für später",
 	}
 	rules := []fsm.AccessRule{{Name: "root key", Primary: "p=", Secondary: "s=", Rights: fsm.Manage}, {Name: "a", Primary: "p", Rights: fsm.Send}}
 	return []fsm.Command{
@@ -367,7 +367,8 @@ func exampleCatalog(t testing.TB) *catalog.Machine {
 		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 3, Name: "events/Subscriptions/all", Settings: settings, Rule: &rule},
 		fsm.DeleteEntity{Entity: 1},
 		fsm.CreateNamespace{Name: "Team-1", Settings: fsm.NamespaceSettings{
-			Hosts: []string{"z.example.com", "a.example.com"}, MessageBytesMax: 2 << 20, LockDurationMax: 3_600_000, EntitiesMax: 5, UserMetadata: "für später",
+			Hosts: []string{"z.example.com", "a.example.com"}, MessageBytesMax: 2 << 20, LockDurationMax: 3_600_000, EntitiesMax: 5,
+			BytesMax: 1 << 33, MessagesMax: 6, RulesMax: 7, UserMetadata: "für später",
 		}, Access: access},
 		fsm.CreateEntity{Namespace: 2, Kind: fsm.TopicEntity, Name: "billing/eu", Partition: 2, Settings: settings, Access: access},
 		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 5, Name: "billing/eu/Subscriptions/all", Settings: settings},

@@ -97,6 +97,9 @@ func (s *NamespaceSettings) Fields(x *fields.Codec) {
 	fields.Uint32(x, &s.MessageBytesMax)
 	fields.Int64(x, &s.LockDurationMax)
 	fields.Uint32(x, &s.EntitiesMax)
+	fields.Uint64(x, &s.BytesMax)
+	fields.Uint64(x, &s.MessagesMax)
+	fields.Uint64(x, &s.RulesMax)
 	fields.Text(x, &s.UserMetadata)
 }
 

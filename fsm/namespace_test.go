@@ -310,7 +310,7 @@ func TestLargestRecordsAreRestored(t *testing.T) {
 	for i := range 12 {
 		rules = append(rules, fsm.AccessRule{Name: text(254) + fmt.Sprintf("%2d", 12-i), Primary: text(256), Secondary: text(256), Rights: fsm.Manage})
 	}
-	settings := fsm.NamespaceSettings{MessageBytesMax: 100 << 20, LockDurationMax: 24 * 3600_000, EntitiesMax: math.MaxUint32, UserMetadata: text(1024)}
+	settings := fsm.NamespaceSettings{MessageBytesMax: 100 << 20, LockDurationMax: 24 * 3600_000, EntitiesMax: math.MaxUint32, BytesMax: math.MaxUint64, MessagesMax: math.MaxUint64, RulesMax: math.MaxUint64, UserMetadata: text(1024)}
 	for i := range 16 {
 		settings.Hosts = append(settings.Hosts, text(63)+"."+text(63)+"."+text(63)+"."+text(59)+string(rune('a'+i))+"b")
 	}

@@ -46,7 +46,12 @@ type NamespaceSettings struct {
 	// Service Bus allows five minutes. 0: five minutes.
 	LockDurationMax Millis `json:"LockDurationMax"`
 	// EntitiesMax is the maximum number of queues and topics together. 0: no limit of its own.
-	EntitiesMax  uint32 `json:"EntitiesMax"`
+	EntitiesMax uint32 `json:"EntitiesMax"`
+	// BytesMax, MessagesMax and RulesMax limit DiskBytes, Messages and Rules of the Usage of all its entities. 0: no limit
+	// of its own. Leaders refuse before they propose, by sums of the last seconds: the state machine does not count.
+	BytesMax     uint64 `json:"BytesMax"`
+	MessagesMax  uint64 `json:"MessagesMax"`
+	RulesMax     uint64 `json:"RulesMax"`
 	UserMetadata string `json:"UserMetadata"` // UTF-8, at most 1024 bytes
 }
 
@@ -79,6 +84,7 @@ func (s NamespaceSettings) Validate() error {
 // Equal reports whether two settings are the same.
 func (s NamespaceSettings) Equal(t *NamespaceSettings) bool {
 	return s.MessageBytesMax == t.MessageBytesMax && s.LockDurationMax == t.LockDurationMax && s.EntitiesMax == t.EntitiesMax &&
+		s.BytesMax == t.BytesMax && s.MessagesMax == t.MessagesMax && s.RulesMax == t.RulesMax &&
 		s.UserMetadata == t.UserMetadata && slices.Equal(s.Hosts, t.Hosts)
 }
 
