@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 11
-	recordedHash   = "7ad1c2eec14f07e27e6befe8c996504e"
+	recordedDraft  = 12
+	recordedHash   = "87746cb4dbc3f446b1d28d4be94dfc8c"
 	goldenFilesMin = 60
 )
 
