@@ -11,19 +11,19 @@ import "iter"
 // A topic stores no messages of its own once they are published: it has Incoming, Duplicates, and what transactions transfer
 // through it.
 type Totals struct {
-	Incoming    uint64 `json:"incoming"`    // accepted from senders and from entities that forward here, without duplicates; at a subscription, copies
-	Outgoing    uint64 `json:"outgoing"`    // deliveries to receivers; each delivery of a message counts
-	Completed   uint64 `json:"completed"`   // completed by receivers, or received in the mode ReceiveAndDelete
-	Abandoned   uint64 `json:"abandoned"`   // abandoned by receivers; each time counts
-	Deferred    uint64 `json:"deferred"`    // deferred by receivers; each time counts
-	Expired     uint64 `json:"expired"`     // deleted at the end of their time to live; those that are dead-lettered instead count there
-	Duplicates  uint64 `json:"duplicates"`  // dropped by duplicate detection
-	Redriven    uint64 `json:"redriven"`    // moved from the dead-letter queue back to the main queue
-	Forwarded   uint64 `json:"forwarded"`   // moved to another entity
-	Transferred uint64 `json:"transferred"` // sent in a transaction through this entity to one of another partition
-	Removed     uint64 `json:"removed"`     // purged, deleted or canceled without being received
+	Incoming    uint64 // accepted from senders and from entities that forward here, without duplicates; at a subscription, copies
+	Outgoing    uint64 // deliveries to receivers; each delivery of a message counts
+	Completed   uint64 // completed by receivers, or received in the mode ReceiveAndDelete
+	Abandoned   uint64 // abandoned by receivers; each time counts
+	Deferred    uint64 // deferred by receivers; each time counts
+	Expired     uint64 // deleted at the end of their time to live; those that are dead-lettered instead count there
+	Duplicates  uint64 // dropped by duplicate detection
+	Redriven    uint64 // moved from the dead-letter queue back to the main queue
+	Forwarded   uint64 // moved to another entity
+	Transferred uint64 // sent in a transaction through this entity to one of another partition
+	Removed     uint64 // purged, deleted or canceled without being received
 	// DeadLettered counts messages that were moved to a dead-letter queue, by reason.
-	DeadLettered [Reasons]uint64 `json:"deadLettered"`
+	DeadLettered [Reasons]uint64
 }
 
 // Reason is why a message was dead-lettered. The list is closed: new reasons are appended.
