@@ -9,9 +9,14 @@ import (
 	"github.com/peeklock/peeklock/fsm/totals"
 )
 
+// failer is a test, of this package or of rapid.
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
 // checkStored checks that every queue and subscription stores as many messages as its totals say: every message that came and
 // did not leave.
-func checkStored(t interface{ Fatalf(format string, args ...any) }, q *queue.Machine) {
+func checkStored(t failer, q *queue.Machine) {
 	q.EachUsage(0, math.MaxInt, func(id fsm.EntityID, stored fsm.Usage) {
 		if q.CheckLocks(fsm.Address{Entity: id}, make([]fsm.LockID, 1))[0] == fsm.NotAllowed {
 			return // a topic, which keeps no messages

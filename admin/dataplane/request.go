@@ -42,7 +42,7 @@ var table = map[string]*row{ //nolint:gochecknoglobals // never changed
 }
 
 // largestAnswer bounds the answer with a message. The message is counted when it is known.
-func largestAnswer(url.Values) int { return copiesOfAnswer * messageBytesMax }
+func largestAnswer(url.Values) int { return copiesOfAnswer * allowedMessageBytesMax }
 
 // request is an authorized request about an entity.
 type request struct {

@@ -103,7 +103,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 3 {
-		return errors.New("usage: layout DIR NAME:TAG ARCHITECTURE=BINARY...")
+		return errors.New("usage: layout DIR NAME:TAG ARCHITECTURE=BINARY [ARCHITECTURE=BINARY]")
 	}
 	w := writer{dir: args[0]}
 	var images []descriptor
