@@ -108,6 +108,7 @@ func FuzzRestore(f *testing.F) {
 		if err := q.Restore(bytes.NewReader(b)); err == nil {
 			exercise(t, q)
 		}
+		restoresAndChecks(t, b)
 		c := catalog.New()
 		if err := c.Restore(bytes.NewReader(b)); err == nil {
 			exerciseCatalog(t, c, b)

@@ -81,6 +81,11 @@ func TestRestoreReadsAnyReader(t *testing.T) {
 			t.Errorf("%T: %v", r, err)
 		}
 	}
+	for _, r := range []io.Reader{iotest.OneByteReader(bytes.NewReader(b.Bytes())), iotest.HalfReader(bytes.NewReader(b.Bytes()))} {
+		if digest, err := queue.New(nil).CheckImage(r); err != nil || digest != m.q.Digest() {
+			t.Errorf("%T: CheckImage returned %x and %v, want %x", r, digest, err, m.q.Digest())
+		}
+	}
 	broken := errors.New("cable pulled")
 	err := queue.New(&discardBodies{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) {
@@ -89,6 +94,40 @@ func TestRestoreReadsAnyReader(t *testing.T) {
 	if _, err := m.q.Image().WriteTo(brokenWriter{broken}); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestCheckImageAgreesWithRestore: an image that is checked without being restored has the same digest, and one with a changed byte is
+// refused by both or by neither.
+func TestCheckImageAgreesWithRestore(t *testing.T) {
+	t.Parallel()
+	for name, image := range map[string][]byte{"queues": exampleQueues(t).image(), "topics": exampleTopics(t).image(), "pending": examplePending(t).image()} {
+		if !restoresAndChecks(t, image) {
+			t.Fatalf("%s: the image itself is refused", name)
+		}
+		taken := 0
+		for i := 0; i < len(image)-4; i += 3 {
+			tampered := bytes.Clone(image)
+			tampered[i] ^= 1 << (i % 8)
+			if restoresAndChecks(t, sealed(tampered)) {
+				taken++
+			}
+		}
+		if taken == 0 {
+			t.Errorf("%s: every changed image is refused", name)
+		}
+	}
+}
+
+// restoresAndChecks reports whether an image can be restored, and fails unless CheckImage agrees.
+func restoresAndChecks(t *testing.T, image []byte) bool {
+	t.Helper()
+	q := queue.New(&discardBodies{})
+	err := q.Restore(bytes.NewReader(image))
+	digest, checkErr := queue.New(nil).CheckImage(bytes.NewReader(image))
+	if (err == nil) != (checkErr == nil) || err == nil && digest != q.Digest() {
+		t.Errorf("Restore: %v, digest %x; CheckImage: %v, digest %x", err, q.Digest(), checkErr, digest)
+	}
+	return err == nil
 }
 
 type brokenWriter struct{ err error }

@@ -44,6 +44,9 @@ const settingsBytesMax = fsm.UserMetadataBytesMax + 2*(fsm.EntityNameBytesMax+fs
 // the largest of which has some 16 KiB.
 const recordBytesMax = 32 << 10
 
+// locationBytesMax is an upper bound for the segment and the offset of a body.
+const locationBytesMax = 2 * binary.MaxVarintLen32
+
 // streamBytes is the size of the pieces in which an image is read and written.
 const streamBytes = 64 << 10
 
@@ -188,12 +191,33 @@ type Reader struct {
 	pos, end    int
 	summed      int // buf[:summed] is in sum
 	sum         uint32
+	digest      *stateDigest // nil unless it is computed, and after Finish
+	finalDigest uint64
 	err, endErr error // endErr: why there are no more bytes
 }
 
+// stateDigest computes the digest of a state while its image is read.
+type stateDigest struct {
+	hash   *xxhash.Digest
+	sum    uint32
+	hashed int // Reader.buf[:hashed] is in hash, or left out
+}
+
+func (d *stateDigest) add(b []byte) {
+	_, _ = d.hash.Write(b) // a hash never fails
+	d.sum = checksum(d.sum, b)
+}
+
 // NewReader returns a Reader of an image of a state machine: MachineQueues or MachineCatalog.
-func NewReader(r io.Reader, machine byte) *Reader {
-	ir := &Reader{r: r, buf: make([]byte, streamBytes)}
+func NewReader(r io.Reader, machine byte) *Reader { return newReader(r, machine, nil) }
+
+// NewDigestReader is NewReader for a Reader that also computes the digest of the state.
+func NewDigestReader(r io.Reader, machine byte) *Reader {
+	return newReader(r, machine, &stateDigest{hash: xxhash.New()})
+}
+
+func newReader(r io.Reader, machine byte, digest *stateDigest) *Reader {
+	ir := &Reader{r: r, buf: make([]byte, streamBytes), digest: digest}
 	if version := ir.Byte(); version != imageVersion {
 		ir.fail(fields.UnknownVersion(version, imageVersion))
 	}
@@ -201,6 +225,17 @@ func NewReader(r io.Reader, machine byte) *Reader {
 		ir.fail(errMachine)
 	}
 	return ir
+}
+
+// StateDigest returns the [Digest] of the state that was read. The Reader is from NewDigestReader, and Finish has returned nil.
+func (r *Reader) StateDigest() uint64 { return r.finalDigest }
+
+// digestRead adds what was read since the last call to the digest.
+func (r *Reader) digestRead() {
+	if d := r.digest; d != nil {
+		d.add(r.buf[d.hashed:r.pos])
+		d.hashed = r.pos
+	}
 }
 
 // Failed reports whether reading has failed.
@@ -225,6 +260,10 @@ func (r *Reader) fill() bool {
 		return false
 	}
 	r.sum = checksum(r.sum, r.buf[r.summed:r.pos])
+	if r.digest != nil {
+		r.digestRead()
+		r.digest.hashed = 0
+	}
 	r.end = copy(r.buf, r.buf[r.pos:r.end])
 	r.pos, r.summed = 0, 0
 	n, err := io.ReadAtLeast(r.r, r.buf[r.end:], 1)
@@ -380,7 +419,17 @@ func (r *Reader) LockID() fsm.LockID {
 
 // Ref reads the location of a body.
 func (r *Reader) Ref() fsm.Ref {
-	return fsm.Ref{Segment: r.Uint32(), Offset: r.Uint32(), Size: r.Uint32()}
+	if r.digest == nil {
+		return fsm.Ref{Segment: r.Uint32(), Offset: r.Uint32(), Size: r.Uint32()}
+	}
+	for r.end-r.pos < locationBytesMax && r.fill() { // so that no later fill digests a part of the location
+	}
+	r.digestRead()
+	ref := fsm.Ref{Segment: r.Uint32(), Offset: r.Uint32()}
+	r.digest.add([]byte{0, 0}) // as a Writer without refs
+	r.digest.hashed = r.pos
+	ref.Size = r.Uint32()
+	return ref
 }
 
 // Finish checks the checksum and that nothing follows it.
@@ -389,6 +438,11 @@ func (r *Reader) Finish() error {
 		return r.err
 	}
 	sum := checksum(r.sum, r.buf[r.summed:r.pos])
+	r.digestRead()
+	if d := r.digest; d != nil {
+		d.add(binary.LittleEndian.AppendUint32(nil, d.sum))
+		r.finalDigest, r.digest = d.hash.Sum64(), nil // what follows is not part of it
+	}
 	var b [4]byte
 	for i := range b {
 		b[i] = r.Byte()

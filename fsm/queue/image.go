@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
@@ -87,8 +90,19 @@ func (q *Machine) freeze() *queuesImage {
 // imageWriter writes the state of Queues, and imageReader reads it.
 type (
 	imageWriter struct{ *image.Writer }
-	imageReader struct{ *image.Reader }
+	imageReader struct {
+		*image.Reader
+
+		stream *imageStream // nil unless the image is only checked
+	}
 )
+
+// imageStream is what CheckImage remembers of messages.
+type imageStream struct {
+	forwarding []fsm.SequenceNumber // of the sub-queue that is read
+	// copies has for each topic the sum of the hashes of its messages, once for each copy, less those of the copies.
+	copies map[fsm.EntityID]uint64
+}
 
 // WriteTo writes the image.
 func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
@@ -177,7 +191,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 		step := r.Instant()
 		r.Require(step <= fsm.Instant(math.MaxInt64)-before)
 		before += step
-		if !r.Failed() {
+		if !r.Failed() && r.stream == nil {
 			w.remember(&key, before)
 		}
 	})
@@ -189,19 +203,42 @@ func (r *imageReader) window(w *duplicateWindow) {
 func (q *Machine) Restore(r io.Reader) error {
 	var fresh Machine
 	fresh.reset(q.bodies)
-	ir := imageReader{image.NewReader(r, fsm.MachineQueues)}
-	fresh.level, fresh.lastPublished, fresh.epoch = ir.Uint32(), fsm.EntityID(ir.Uvarint()), ir.Uvarint()
-	fresh.times = ir.Times()
-	ir.Repeat(fsm.EntitiesMax, func() { ir.tombstone(&fresh) })
-	ir.Repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
-	ir.attachSubscriptions(&fresh)
-	fresh.table.Read(ir.Reader)
+	ir := imageReader{Reader: image.NewReader(r, fsm.MachineQueues)}
+	ir.machine(&fresh)
 	if err := ir.Finish(); err != nil {
 		return fmt.Errorf("restore queues: %w", err)
 	}
 	fresh.exceeded = q.exceeded
 	*q = fresh
 	return nil
+}
+
+// CheckImage reads an image without building the state, and returns the digest of the state. It makes the checks of Restore, but
+// only compares a hash of the messages of a topic with one of their copies, and does not find what fails when a message is added to
+// its index. It holds no messages; it needs memory for settings and rules, the answers, and the sessions of one entity at a time. It may run
+// concurrently with all methods.
+func (q *Machine) CheckImage(r io.Reader) (digest uint64, err error) {
+	var scratch Machine
+	scratch.reset(nil)
+	ir := imageReader{image.NewDigestReader(r, fsm.MachineQueues), &imageStream{copies: make(map[fsm.EntityID]uint64)}}
+	ir.machine(&scratch)
+	for _, sum := range ir.stream.copies {
+		ir.Require(sum == 0)
+	}
+	if err := ir.Finish(); err != nil {
+		return 0, fmt.Errorf("check image of queues: %w", err)
+	}
+	return ir.StateDigest(), nil
+}
+
+// machine reads all of an image into an empty machine.
+func (r *imageReader) machine(q *Machine) {
+	q.level, q.lastPublished, q.epoch = r.Uint32(), fsm.EntityID(r.Uvarint()), r.Uvarint()
+	q.times = r.Times()
+	r.Repeat(fsm.EntitiesMax, func() { r.tombstone(q) })
+	r.Repeat(math.MaxUint64, func() { r.entityState(q) })
+	r.attachSubscriptions(q)
+	q.table.Read(r.Reader)
 }
 
 func (r *imageReader) tombstone(q *Machine) {
@@ -258,6 +295,9 @@ func (r *imageReader) entityState(q *Machine) {
 	if x.sessions != nil && !r.Failed() {
 		r.sessionsUsed(q, x)
 	}
+	if r.stream != nil {
+		x.sessions, x.sourceBatches = nil, sourceBatches{}
+	}
 }
 
 // record reads one message into its sub-queue and adds its timer.
@@ -271,6 +311,11 @@ func (r *imageReader) record(sub *subqueue, before, last fsm.SequenceNumber) fsm
 	if r.Failed() {
 		return n
 	}
+	if r.stream != nil {
+		r.stream.count(sub, n, &rec, session)
+		r.Require(len(r.stream.forwarding) <= fsm.CommandMessagesMax)
+		return n
+	}
 	at := sub.ix.Insert(n, rec, session)
 	if patch != (fsm.Ref{}) {
 		sub.ix.SetPatch(at, patch)
@@ -280,6 +325,30 @@ func (r *imageReader) record(sub *subqueue, before, last fsm.SequenceNumber) fsm
 	}
 	sub.ix.AddLockTimer(n, &rec)
 	return n
+}
+
+// count notes a message that is not kept.
+func (s *imageStream) count(sub *subqueue, n fsm.SequenceNumber, rec *index.Record, session uint32) {
+	x := sub.entity
+	if x.sessions != nil && session != index.Sessionless {
+		x.sessions.messages[session].otherCount++
+	}
+	switch {
+	case rec.State() == fsm.Forwarding:
+		s.forwarding = append(s.forwarding, n)
+	case rec.State() == fsm.Shared:
+		s.copies[x.id] += uint64(rec.Copies()) * messageHash(n, rec.Size())
+	case rec.IsCopy():
+		s.copies[x.topic.id] -= messageHash(rec.OriginalNumber(), rec.Size())
+	}
+}
+
+// messageHash returns a hash of the number and the size of a message.
+func messageHash(n fsm.SequenceNumber, size uint64) uint64 {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(n))
+	binary.LittleEndian.PutUint64(b[8:], size)
+	return xxhash.Sum64(b[:])
 }
 
 // Digest returns a hash of the whole state without the references, which differ between replicas:

@@ -32,9 +32,13 @@ func (w *imageWriter) outbox(o *outbox) {
 
 // outbox reads the forwarding state: the messages of the batch are all that are Forwarding.
 func (r *imageReader) outbox(q *Machine, sub *subqueue) {
-	serial := r.Uvarint()
+	serial, forwarding := r.Uvarint(), sub.ix.Count(fsm.Forwarding)
+	if r.stream != nil {
+		forwarding = uint64(len(r.stream.forwarding))
+		defer func() { r.stream.forwarding = r.stream.forwarding[:0] }()
+	}
 	if serial == 0 {
-		r.Require(sub.ix.Count(fsm.Forwarding) == 0)
+		r.Require(forwarding == 0)
 		return
 	}
 	o := &outbox{serial: serial, epoch: r.Uvarint()}
@@ -47,18 +51,22 @@ func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 	}
 	for ; n > 0 && !r.Failed(); n-- {
 		number := before + fsm.SequenceNumber(r.UvarintMax(math.MaxInt64))
-		r.Require(before < number && sub.isForwarding(number))
+		r.Require(before < number && r.isForwarding(sub, number))
 		o.numbers = append(o.numbers, number)
 		before = number
 	}
-	r.Require(sub.address.CanForward() && sub.ix.Count(fsm.Forwarding) == uint64(len(o.numbers)))
+	r.Require(sub.address.CanForward() && forwarding == uint64(len(o.numbers)))
 	sub.out, sub.resumed = o, o.hasBatch()
 	if sub.resumed {
 		q.notifyReady(sub)
 	}
 }
 
-func (sub *subqueue) isForwarding(n fsm.SequenceNumber) bool {
+func (r *imageReader) isForwarding(sub *subqueue, n fsm.SequenceNumber) bool {
+	if r.stream != nil {
+		_, found := slices.BinarySearch(r.stream.forwarding, n)
+		return found
+	}
 	at, found := sub.ix.Seek(n)
 	if !found {
 		return false

@@ -133,6 +133,9 @@ func (r *imageReader) sessionsUsed(q *Machine, x *entityState) {
 		if r.Failed() {
 			return
 		}
+		if r.stream != nil {
+			continue
+		}
 		s.update(slot, *q.arena.Generation())
 		if h.epoch != 0 {
 			q.addSessionTimer(x, slot)
