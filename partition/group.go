@@ -178,7 +178,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// openStorage loads the newest snapshot into the machine.
+// openStorage loads the newest snapshot into the machine, or the one before if it was kept and the newest one cannot be loaded.
 func (g *Group) openStorage() error {
 	cfg := &g.cfg
 	var err error
@@ -189,14 +189,23 @@ func (g *Group) openStorage() error {
 	if err := claim(cfg, g.log); err != nil {
 		return err
 	}
-	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
-	newest, serial, err := snapshots.Find(files, snapDir)
+	newest, serial, err := snapshots.Find(cfg.Log.FS(), filepath.Join(cfg.Dir, "snap"))
 	if err != nil {
 		return err
 	}
 	if err := g.log.Reconcile(newest.Ends()); err != nil {
 		return err
 	}
+	if err := g.openSnapshot(newest, serial, nil); err != nil {
+		return g.openFormer(newest, serial, err)
+	}
+	return nil
+}
+
+// openSnapshot loads a snapshot, nil for an empty state, and sets aside the one that could not be loaded, if there was one.
+func (g *Group) openSnapshot(newest *snapshots.Snapshot, serial uint64, unloadable *snapshots.Snapshot) (err error) {
+	cfg := &g.cfg
+	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
 	var listed []bodystore.SegmentSize
 	if newest != nil {
 		listed = newest.Segments
@@ -212,16 +221,11 @@ func (g *Group) openStorage() error {
 		Files: files, Dir: snapDir, Bodies: g.bodies, Machine: cfg.snapshotMachine, Fail: g.halt, Received: g.noteSnapshotInstalled,
 		LogBytes: g.snapshotter.total.Load,
 	}, newest, serial)
+	g.log.KeepFrom(g.logKeptFrom)
+	g.log.SnapshotEnd(g.snapshots.End)
 	var covered uint64
 	if newest != nil {
 		covered = newest.Applied
-	}
-	if err := g.openSkipped(covered); err != nil {
-		return errors.Join(err, g.bodies.Close())
-	}
-	g.log.KeepFrom(g.logKeptFrom)
-	g.log.SnapshotEnd(g.snapshots.End)
-	if newest != nil {
 		image, err := newest.OpenImage()
 		if err == nil {
 			err = g.load(image)
@@ -231,6 +235,12 @@ func (g *Group) openStorage() error {
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
+	if err = g.openSkipped(covered); err == nil && unloadable != nil {
+		err = unloadable.SetAside() // before its segments are truncated
+	}
+	if err != nil {
+		return errors.Join(err, g.bodies.Close())
+	}
 	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.DropOlder(), files.SyncFolder(cfg.Dir), files.SyncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
 		return errors.Join(err, g.bodies.Close())

@@ -107,6 +107,189 @@ func TestSnapshotThatCannotBeLoadedIsReplaced(t *testing.T) {
 	}
 }
 
+// marked is a machine whose image begins with a byte: an image that was frozen while it was set cannot be loaded by any machine.
+type marked struct {
+	*queue.Machine
+
+	mark *atomic.Bool
+}
+
+func (m marked) Image() fsm.Image { return markedImage{m.Machine.Image(), m.mark.Load()} }
+
+func (m marked) Restore(r io.Reader) error {
+	readMark(r)
+	return m.Machine.Restore(r)
+}
+
+func (m marked) CheckImage(r io.Reader) (uint64, error) {
+	readMark(r)
+	return m.Machine.CheckImage(r)
+}
+
+func readMark(r io.Reader) {
+	var mark [1]byte
+	if _, err := io.ReadFull(r, mark[:]); err != nil || mark[0] != 0 {
+		panic("one sequence number in two sub-queues")
+	}
+}
+
+type markedImage struct {
+	fsm.Image
+
+	mark bool
+}
+
+func (i markedImage) Digest() uint64 { return i.Image.(interface{ Digest() uint64 }).Digest() }
+
+func (i markedImage) WriteTo(w io.Writer) (int64, error) {
+	mark := []byte{0}
+	if i.mark {
+		mark[0] = 1
+	}
+	if _, err := w.Write(mark); err != nil {
+		return 0, err
+	}
+	n, err := i.Image.WriteTo(w)
+	return n + 1, err
+}
+
+// A state that no replica can load costs no partition: a replica that finds it, and one that stops before it has found it, go back to the
+// snapshot before and to the log behind that. All of them open again while the state cannot be loaded, and go on when it can be.
+func TestReplicasOpenWithTheSnapshotBeforeOneThatNobodyCanLoad(t *testing.T) {
+	for name, build := range map[string]bool{"loaded": true, "decoded as a stream": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				var planted atomic.Bool
+				ms, a := threeReplicas(t, func(c *Config) {
+					c.Sizes.Trailing = 0
+					c.Machine = func(b fsm.Bodies) Machine { return marked{queue.New(b), &planted} }
+				})
+				fill := func() {
+					t.Helper()
+					for range 2 * trailingEntriesUnknown {
+						mustEventually(t, ms, a.next(), send(1, body(1)))
+					}
+				}
+				check := func(g *Group) {
+					t.Helper()
+					g.snapshotter.checks.fits = func(int64) bool { return build }
+					g.snapshotter.checks.since = snapshotsPerCheck * len(ms)
+					if err := g.snapshotAndCheck(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill()
+				lm, _ := leader(t, ms, 1)
+				var finds, stops *member // the follower that finds it, and the one that stops before
+				for _, m := range ms {
+					waitCaughtUp(t, ms, m)
+					switch {
+					case m == lm:
+					case finds == nil:
+						finds = m
+					default:
+						stops = m
+					}
+				}
+				good := make(map[*member]uint64)
+				for _, m := range []*member{finds, stops} {
+					check(m.group(1))
+					newest, _ := m.group(1).snapshots.Newest()
+					good[m] = newest.Index
+					if s := m.group(1).Stats(); s.SnapshotChecks != 1 || s.SnapshotChecksFailed != 0 || (s.SnapshotChecksSkipped == 0) != build {
+						t.Fatalf("after the first check: %+v", s)
+					}
+				}
+				planted.Store(true)
+				fill()
+				for _, m := range []*member{finds, stops} {
+					waitCaughtUp(t, ms, m)
+				}
+				check(finds.group(1))
+				g := stops.group(1)
+				g.snapshots.Hold() // it is not released
+				g.snapshotter.checks.due.Store(true)
+				if err := g.Snapshot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if newest, _ := g.snapshots.Newest(); newest.Index == good[stops] {
+					t.Fatal("there is no second snapshot")
+				}
+				for _, m := range []*member{finds, stops} {
+					if m == finds && m.group(1).Stats().SnapshotChecksFailed != 1 {
+						t.Error("the check of a state that cannot be loaded has not failed")
+					}
+					m.stop()
+					m.start(1)
+					g := m.group(1)
+					newest, _ := g.snapshots.Newest()
+					if newest.Index != good[m] {
+						t.Errorf("%s opened with the snapshot up to %d, want %d", m.id, newest.Index, good[m])
+					}
+					if failed := g.Stats().SnapshotChecksFailed; (failed == 1) != (m == stops) {
+						t.Errorf("%s reports %d failures", m.id, failed)
+					}
+					fill()
+					waitCaughtUp(t, ms, m)
+				}
+				planted.Store(false)
+				_, lg := leader(t, ms, 1)
+				for _, m := range []*member{finds, stops} {
+					waitCaughtUp(t, ms, m)
+					g := m.group(1)
+					check(g)
+					if newest, _ := g.snapshots.Newest(); newest.Index <= good[m] || g.snapshotter.checks.failed {
+						t.Errorf("the newest snapshot of %s ends at %d", m.id, newest.Index)
+					}
+					if len(image(t, g)) != len(image(t, lg)) {
+						t.Errorf("%s has another state than the leader", m.id)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The check ends, and the snapshot before goes, when the log behind that exceeds its bound.
+func TestSnapshotBeforeIsKeptWithinABound(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ms := newMembers(t, 1, func(c *Config) { c.Sizes.Trailing = 0 })
+		_, g, a := startSingle(t, ms)
+		k := &g.snapshotter
+		for _, before := range []bool{true, false} { // beyond the bound before the check, and while the snapshot is read
+			must(t, g, a.next(), send(1, body(1)))
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			must(t, g, a.next(), send(1, body(2)))
+			grow := func() { k.total.Add(checkLogFactorMax*uint64(g.cfg.Sizes.Snapshot) + 1) }
+			k.checks.failed, k.checks.passedAt = true, k.total.Load()
+			k.checks.fits = func(int64) bool {
+				if !before {
+					grow()
+				}
+				return true
+			}
+			if before {
+				grow()
+			}
+			counted := g.Stats()
+			if err := g.snapshotAndCheck(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			after := g.Stats()
+			if after.SnapshotChecksUnprotected != counted.SnapshotChecksUnprotected+1 || (after.SnapshotChecks == counted.SnapshotChecks) == before {
+				t.Errorf("beyond the bound before the check %v: %+v, then %+v", before, counted, after)
+			}
+			if former, err := snapshots.FindBefore(second(g.snapshots.Newest())); former != nil || err != nil {
+				t.Errorf("the snapshot before is still there: %v, %v", former, err)
+			}
+		}
+	})
+}
+
+func second(s *snapshots.Snapshot, _ uint64) *snapshots.Snapshot { return s }
+
 // Followers take turns: of about ten snapshots one is loaded, and at least one in an hour. A leader with followers loads none.
 func TestFollowersTakeTurnsInLoadingSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -119,13 +302,11 @@ func TestFollowersTakeTurnsInLoadingSnapshots(t *testing.T) {
 				now := time.Duration(n) * every
 				for position := range replicas {
 					c := &replicas[position]
-					if c.isDue(now, position, followers) {
+					if c.since++; c.isDue(now, position, followers) {
 						c.since, c.at = 0, now
 						c.done.Add(1)
 						loaded++
-						continue
 					}
-					c.since++
 				}
 			}
 			least := max(snapshots/snapshotsPerCheck, int(snapshots*every/snapshotCheckEvery)) * 9 / 10
@@ -149,7 +330,7 @@ func TestFollowersTakeTurnsInLoadingSnapshots(t *testing.T) {
 	})
 }
 
-// BenchmarkSnapshotCheck loads a snapshot of a million messages beside the machine that has written it.
+// BenchmarkSnapshotCheck checks a snapshot of a million messages beside the machine that has written it.
 func BenchmarkSnapshotCheck(b *testing.B) {
 	const messages, perCommand = 1_000_000, 100
 	dir, files := b.TempDir(), disk.OS{}
@@ -199,20 +380,20 @@ func BenchmarkSnapshotCheck(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	before := heap()
-	for b.Loop() {
-		if err := store.Check(newest); err != nil {
-			b.Fatal(err)
-		}
+	for name, build := range map[string]bool{"loaded": true, "stream": false} {
+		b.Run(name, func(b *testing.B) {
+			loaded = nil
+			before := heap()
+			for b.Loop() {
+				if err := store.Check(newest, build, b.Context().Err); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(newest.ImageBytes), "image-B")
+			b.ReportMetric(float64(heap()-before), "state-B")
+			runtime.KeepAlive(loaded)
+		})
 	}
-	b.ReportMetric(float64(newest.ImageBytes), "image-B")
-	b.ReportMetric(float64(heap()-before), "state-B")
-	runtime.KeepAlive(loaded)
-	began := time.Now()
-	if err := store.CheckBytes(newest); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(time.Since(began)), "checksum-ns")
 }
 
 // countedBodies gives each body a place and keeps none.

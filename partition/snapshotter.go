@@ -45,7 +45,9 @@ type snapshotter struct {
 // logMark records that the log up to index has total bytes.
 type logMark struct{ index, total uint64 }
 
-func (k *snapshotter) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
+func (k *snapshotter) init(g *Group) {
+	k.g, k.wake, k.checks.fits = g, make(chan struct{}, 1), fitsMemory
+}
 
 // countEntry counts an applied entry and wakes run when a snapshot is due.
 func (k *snapshotter) countEntry(index uint64, size int) {

@@ -37,9 +37,10 @@ type Stats struct {
 	Snapshots     uint64
 	SnapshotAt    time.Time
 	SnapshotBytes int64
-	// SnapshotChecks counts the snapshots that this replica has loaded after it had written them, SnapshotChecksFailed those that it
-	// could not load, and SnapshotChecksSkipped those that did not fit into memory, of which only the checksum was compared.
-	SnapshotChecks, SnapshotChecksFailed, SnapshotChecksSkipped uint64
+	// SnapshotChecks counts the snapshots that this replica has checked after it had written them, SnapshotChecksFailed those that cannot be
+	// loaded, also at an opening, SnapshotChecksSkipped those that did not fit into memory and were decoded as a stream, and
+	// SnapshotChecksUnprotected those whose predecessor was deleted before they had passed, because the log behind it exceeded its bound.
+	SnapshotChecks, SnapshotChecksFailed, SnapshotChecksSkipped, SnapshotChecksUnprotected uint64
 	// Ahead is by how much the wall time of the newest applied entry is ahead of the clocks: nothing expires or
 	// becomes active before they have passed it.
 	Ahead time.Duration
@@ -55,7 +56,8 @@ func (g *Group) Stats() Stats {
 	}
 	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
 	checks := &g.snapshotter.checks
-	f.SnapshotChecks, f.SnapshotChecksFailed, f.SnapshotChecksSkipped = checks.done.Load(), checks.failures.Load(), checks.skipped.Load()
+	f.SnapshotChecks, f.SnapshotChecksFailed = checks.done.Load(), checks.failures.Load()
+	f.SnapshotChecksSkipped, f.SnapshotChecksUnprotected = checks.skipped.Load(), checks.unprotected.Load()
 	newest, serial := g.snapshots.Newest()
 	f.Snapshots = serial
 	if newest != nil {

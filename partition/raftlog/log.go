@@ -122,13 +122,13 @@ func (l *Log) AcquireSnapshot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// AcquireSnapshotCheck waits for the slot in which one snapshot of the member is loaded to be checked; release returns it.
-func (l *Log) AcquireSnapshotCheck(ctx context.Context) (release func(), err error) {
+// AcquireSnapshotCheck takes the slot in which one snapshot of the member is checked, if it is free; release returns it.
+func (l *Log) AcquireSnapshotCheck() (release func(), ok bool) {
 	select {
 	case l.checkSlot <- struct{}{}:
-		return func() { <-l.checkSlot }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		return func() { <-l.checkSlot }, true
+	default:
+		return nil, false
 	}
 }
 

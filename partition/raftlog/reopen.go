@@ -51,6 +51,14 @@ func (g *Group) Reconcile(index, term uint64) error {
 	return g.clear()
 }
 
+// Covers reports whether the log has the entries from first to last, and that last is of this term.
+func (g *Group) Covers(first, last, term uint64) bool {
+	from, _ := g.FirstIndex()
+	to, _ := g.LastIndex()
+	var e raft.Log
+	return from != 0 && from <= first && last <= to && from <= last && g.read(last, &e) == nil && e.Term == term
+}
+
 // noteStored records that an append succeeded: raft now knows the last index of the log.
 func (g *Group) noteStored() {
 	g.mu.Lock()

@@ -28,7 +28,7 @@ import (
 //	manifest  version byte, CRC-32C, JSON: raft's metadata, sizes, segments
 //
 // It is written under a name that begins with "tmp", synced and renamed; n rises with every snapshot. The
-// newest one is valid, by term and index (order.go). There is no falling back to an older one: the log behind it may have been deleted.
+// newest one is valid, by term and index (order.go). The one before exists only while the newest one is checked (verify.go).
 const (
 	manifestVersion   byte = 1
 	snapshotTemporary      = "tmp"
@@ -98,25 +98,40 @@ func Find(files disk.FS, dir string) (*Snapshot, uint64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
+	for _, e := range names {
+		if strings.HasPrefix(e.Name(), snapshotTemporary) {
+			if err := files.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return nil, 0, fmt.Errorf("open snapshots: %w", err)
+			}
+		}
+	}
+	return findExcept(files, dir, "")
+}
+
+// FindBefore reads the newest manifest beside that of newest, nil when there is none.
+func FindBefore(newest *Snapshot) (*Snapshot, error) {
+	s, _, err := findExcept(newest.files, filepath.Dir(newest.Dir), newest.id)
+	return s, err
+}
+
+// findExcept reads the newest manifest under dir, and returns the highest serial number there. It ignores the folder of one name.
+func findExcept(files disk.FS, dir, ignored string) (*Snapshot, uint64, error) {
+	names, err := files.ReadDir(dir)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open snapshots: %w", err)
+	}
 	var newest string
 	var end position
 	var serial, newestSerial uint64
 	for _, e := range names {
 		var term, index, n uint64
-		switch {
-		case strings.HasPrefix(e.Name(), snapshotTemporary):
-			if err := files.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return nil, 0, fmt.Errorf("open snapshots: %w", err)
-			}
-		default:
-			if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &term, &index, &n); err != nil {
-				continue
-			}
-			serial = max(serial, n)
-			at := position{term, index}
-			if order := at.compare(end); order > 0 || order == 0 && n > newestSerial {
-				newest, end, newestSerial = e.Name(), at, n
-			}
+		if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &term, &index, &n); err != nil || e.Name() == ignored {
+			continue
+		}
+		serial = max(serial, n)
+		at := position{term, index}
+		if order := at.compare(end); order > 0 || order == 0 && n > newestSerial {
+			newest, end, newestSerial = e.Name(), at, n
 		}
 	}
 	if newest == "" {
@@ -248,10 +263,18 @@ func (s *Snapshot) OpenImage() (*Image, error) {
 
 // Load restores machine from the snapshot and closes its files. Any mismatch is disk.ErrDamaged.
 func (s *Image) Load(machine Machine) error {
-	f, refs := s.file, s.refs
+	if err := s.decode(machine.Restore); err != nil {
+		return err
+	}
+	return s.mapRefs(machine)
+}
+
+// decode calls a function that reads the image to its end, compares the checksum, and closes the file.
+func (s *Image) decode(read func(io.Reader) error) error {
+	f := s.file
 	sum := crc32.New(disk.Castagnoli)
 	r := bufio.NewReaderSize(io.TeeReader(disk.Reader(f), sum), copyBufferBytes)
-	err := machine.Restore(r)
+	err := read(r)
 	if err == nil {
 		if _, err = r.ReadByte(); errors.Is(err, io.EOF) {
 			err = nil
@@ -265,10 +288,15 @@ func (s *Image) Load(machine Machine) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("load snapshot %s: %w", s.Dir, err)
 	}
+	return nil
+}
+
+// mapRefs replaces the references of the sender in a machine that was loaded from a received snapshot.
+func (s *Image) mapRefs(machine Machine) error {
 	if !s.Remapped {
 		return nil
 	}
-	visited := 0
+	refs, visited := s.refs, 0
 	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
 		if ref.Segment == 0 || visited >= len(refs) {
 			visited++

@@ -1,19 +1,18 @@
 package snapshots
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"path/filepath"
 	"strings"
-
-	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // errOtherState means that a snapshot holds another state than the one that was frozen.
 var errOtherState = errors.New("the loaded state has another digest than the frozen one")
+
+// ErrInUse means that a snapshot is being sent or installed.
+var ErrInUse = errors.New("the snapshot is being sent, or one is being installed")
 
 // Hold keeps a snapshot on disk, and its segments, also when newer snapshots replace it.
 type Hold struct {
@@ -40,74 +39,103 @@ func (h *Hold) Release() {
 
 // Restore makes the held snapshot the newest one again in place of failed, whose folder is kept under another name, the newest
 // of its kind. It reports whether it did: a log that begins at logFirst must reach back to the held one, and failed
-// must still be the newest, and not be sent.
+// must still be the newest. It returns ErrInUse while failed is being sent, or another one is being installed.
 func (h *Hold) Restore(failed *Snapshot, logFirst uint64) (bool, error) {
 	s := h.store
 	if h.snap == nil || logFirst > h.snap.Index+1 {
 		return false, nil
 	}
-	former, err := s.Files.ReadDir(s.Dir)
-	if err != nil {
-		return false, fmt.Errorf("put a snapshot back: %w", err)
-	}
 	s.mu.Lock()
-	if s.newest != failed || s.installing != (position{}) || failed.openStreams > 0 {
+	switch {
+	case s.newest != failed:
 		s.mu.Unlock()
 		return false, nil
+	case s.installing != (position{}) || failed.openStreams > 0:
+		s.mu.Unlock()
+		return false, ErrInUse
 	}
 	s.newest, h.snap.replaced = h.snap, false
 	s.newestImageBytes.Store(h.snap.ImageBytes)
 	s.mu.Unlock()
-	err = s.Files.Rename(failed.Dir, filepath.Join(s.Dir, failedPrefix+failed.id))
-	if err == nil {
-		err = s.Files.SyncFolder(s.Dir)
-	}
-	if err != nil {
+	if err := failed.SetAside(); err != nil {
 		s.Fail(err) // the next open may find either
-		return false, fmt.Errorf("put a snapshot back: %w", err)
+		return false, err
 	}
 	s.Bodies.ReleaseSegments(failed.Segments)
-	for _, e := range former {
-		if strings.HasPrefix(e.Name(), failedPrefix) {
-			_ = s.Files.RemoveAll(filepath.Join(s.Dir, e.Name())) // the next failure tries it again
-		}
-	}
 	return true, nil
 }
 
-// Check loads a snapshot of this replica into a machine of its own and compares the digest of its state with that of the state
-// that was frozen. It costs the memory of the state meanwhile.
-func (s *Store) Check(snap *Snapshot) (err error) {
+// SetAside renames the folder of a snapshot that cannot be loaded, so that it is not found again. It removes the one that was set aside before.
+func (s *Snapshot) SetAside() error {
+	dir := filepath.Dir(s.Dir)
+	former, err := s.files.ReadDir(dir)
+	if err == nil {
+		err = s.files.Rename(s.Dir, filepath.Join(dir, failedPrefix+s.id))
+	}
+	if err == nil {
+		err = s.files.SyncFolder(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("set aside a snapshot: %w", err)
+	}
+	for _, e := range former {
+		if strings.HasPrefix(e.Name(), failedPrefix) {
+			_ = s.files.RemoveAll(filepath.Join(dir, e.Name())) // the next failure tries it again
+		}
+	}
+	return nil
+}
+
+// imageChecker is implemented by machines that can check an image without building the state, as those of queues.
+type imageChecker interface {
+	CheckImage(r io.Reader) (digest uint64, err error)
+}
+
+// Check reads a snapshot of this replica and compares the digest of its state with that of the state that was frozen. With build it loads the
+// state into a machine of its own, which costs the memory of the state meanwhile; otherwise it decodes the image as a stream, if the
+// machine can do so. goOn is called before each read, and ends the check with its error.
+func (s *Store) Check(snap *Snapshot, build bool, goOn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load snapshot %s: %v", snap.Dir, r)
 		}
 	}()
-	machine := s.Machine(noBodies{})
-	if err := snap.Load(machine); err != nil {
+	image, err := snap.OpenImage()
+	if err != nil {
 		return err
 	}
-	loaded, ok := machine.Image().(digestible)
-	if ok && snap.frozenDigest != 0 && loaded.Digest() != snap.frozenDigest {
-		return fmt.Errorf("load snapshot %s: %w", snap.Dir, errOtherState)
+	machine := s.Machine(noBodies{})
+	checker, ok := machine.(imageChecker)
+	var digest uint64
+	err = image.decode(func(r io.Reader) (err error) {
+		r = abandonedReader{r, goOn}
+		if ok && !build {
+			digest, err = checker.CheckImage(r)
+			return err
+		}
+		if err = machine.Restore(r); err == nil {
+			if loaded, ok := machine.Image().(digestible); ok {
+				digest = loaded.Digest()
+			}
+		}
+		return err
+	})
+	if err == nil && digest != 0 && snap.frozenDigest != 0 && digest != snap.frozenDigest {
+		err = fmt.Errorf("load snapshot %s: %w", snap.Dir, errOtherState)
 	}
-	return nil
+	return err
 }
 
-// CheckBytes reads the image of a snapshot and compares its checksum: it needs some KiB of memory, and tells nothing of a state that cannot
-// be loaded.
-func (s *Store) CheckBytes(snap *Snapshot) error {
-	f, err := disk.Open(s.Files, filepath.Join(snap.Dir, imageFile))
-	if err != nil {
-		return fmt.Errorf("check snapshot: %w", disk.AsDamage(err))
+// abandonedReader reads until goOn returns an error.
+type abandonedReader struct {
+	io.Reader
+
+	goOn func() error
+}
+
+func (r abandonedReader) Read(p []byte) (int, error) {
+	if err := r.goOn(); err != nil {
+		return 0, err
 	}
-	sum := crc32.New(disk.Castagnoli)
-	n, err := io.Copy(sum, bufio.NewReaderSize(disk.Reader(f), copyBufferBytes))
-	if err = errors.Join(err, f.Close()); err == nil && (n != snap.ImageBytes || sum.Sum32() != snap.ImageSum) {
-		err = fmt.Errorf("checksum: %w", disk.ErrDamaged)
-	}
-	if err != nil {
-		return fmt.Errorf("check snapshot %s: %w", snap.Dir, err)
-	}
-	return nil
+	return r.Reader.Read(p)
 }
