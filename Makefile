@@ -38,7 +38,7 @@ fuzz: ## every fuzz target, for EACH=30s
 	bash .ci/fuzz $(EACH)
 
 bench: ## the micro-benchmarks of all packages, ready for benchstat
-	go test -short -run '^$$' -bench . -benchmem -count 10 ./...
+	go test -run '^$$' -bench . -benchmem -count 10 $$(go list ./... | grep -v /test/)
 
 storm: ## 200,000 messages expire at once while senders continue, in three processes
 	go test -count=1 -run '^$$' -bench ExpiryStorm -benchtime 1x ./test/bench

@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // idleConnections is the number of connections that the benchmark opens if file descriptors allow it: both
@@ -92,7 +93,7 @@ func affordable(b *testing.B) int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		b.Fatal(err)
 	}
-	return min(idleConnections, (int(limit.Cur)-200)/2)
+	return min(kit.Size(idleConnections), (int(limit.Cur)-200)/2)
 }
 
 // measureIdle opens n connections, runs act on each, and returns the bytes that the gateway holds for one.

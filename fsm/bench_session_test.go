@@ -100,7 +100,7 @@ func heapBytes() uint64 {
 // state machine, how long it takes to write concurrently, and to read.
 func BenchmarkImageMillionSessions(b *testing.B) {
 	m := newSessionBench()
-	m.idle(sessionsOfBench)
+	m.idle(kit.Size(sessionsOfBench))
 	b.Run("take", func(b *testing.B) {
 		for b.Loop() {
 			m.q.Image()
@@ -140,8 +140,8 @@ func BenchmarkSessionCycle(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			m := newSessionBench()
-			m.idle(c.idle)
-			m.spread(c.waiting, 1)
+			m.idle(kit.Size(c.idle))
+			m.spread(kit.Size(c.waiting), 1)
 			send := sendOf(1)
 			b.ReportAllocs()
 			b.ResetTimer()

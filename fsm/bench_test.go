@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // batch is the number of messages of one command in the benchmarks.
@@ -162,7 +163,7 @@ func BenchmarkApplyCycleSingle(b *testing.B) {
 // machine, and how long writing it takes concurrently.
 func BenchmarkImageMillion(b *testing.B) {
 	m := newBench()
-	m.fill(1_000_000)
+	m.fill(kit.Size(1_000_000))
 	b.Run("take", func(b *testing.B) {
 		for b.Loop() {
 			m.q.Image()
@@ -234,7 +235,7 @@ func BenchmarkImageManyQueues(b *testing.B) {
 // BenchmarkRestoreMillion measures reading back an image of a million messages.
 func BenchmarkRestoreMillion(b *testing.B) {
 	m := newBench()
-	m.fill(1_000_000)
+	m.fill(kit.Size(1_000_000))
 	var image bytes.Buffer
 	if _, err := m.q.Image().WriteTo(&image); err != nil {
 		b.Fatal(err)
@@ -252,7 +253,7 @@ func BenchmarkRestoreMillion(b *testing.B) {
 func BenchmarkApplyAfterImage(b *testing.B) {
 	b.ReportAllocs()
 	m := newBench()
-	m.fill(1_000_000)
+	m.fill(kit.Size(1_000_000))
 	send := sendOf(batch)
 	b.ResetTimer()
 	for i := 0; i < b.N; i += batch {

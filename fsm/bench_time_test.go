@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // set replaces the settings of the queue.
@@ -70,7 +71,7 @@ func BenchmarkSendWithWindow(b *testing.B) {
 // dead-lettered or activated; or each in a millisecond of its own, so that every message
 // is in another chunk than the one before.
 func BenchmarkStorm(b *testing.B) {
-	const messages = 200_000
+	messages := kit.Size(200_000)
 	storms := map[string]func(*fsm.EntitySettings) func(n int, m *fsm.Message){
 		"dropped": func(s *fsm.EntitySettings) func(int, *fsm.Message) {
 			s.DefaultTimeToLive = 1_000_000

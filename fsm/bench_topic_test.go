@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // newTopicBench is a state machine with topic 1 and subscriptions from 2 on, one for each rule.
@@ -133,7 +134,7 @@ func BenchmarkDropSubscription(b *testing.B) {
 				b.StopTimer()
 				rules := []fsm.Rule{{Name: "r"}, {Name: "r"}}
 				m := newTopicBench(rules[:1+others])
-				m.fill(1_000_000)
+				m.fill(kit.Size(1_000_000))
 				b.StartTimer()
 				start := time.Now()
 				m.apply(fsm.DropEntity{Entity: 2})

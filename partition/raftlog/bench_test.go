@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // BenchmarkOpen opens a log of 1 GiB in 64 groups, as the start of a member does.
@@ -19,7 +20,7 @@ func BenchmarkOpen(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
 					cfg := Config{Path: filepath.Join(b.TempDir(), "raft.db"), Kind: kind, Logger: slog.New(slog.DiscardHandler)}
-					fillLog(b, cfg, 64, size, 1<<30)
+					fillLog(b, cfg, 64, size, kit.Size(1<<30))
 					b.StartTimer()
 					l, err := Open(cfg)
 					if err != nil {
@@ -54,6 +55,9 @@ func fillLog(b *testing.B, cfg Config, groups, entryBytes, total int) {
 	data := make([]byte, entryBytes)
 	for first := uint64(1); total > 0; first += appendEntries {
 		for _, g := range all {
+			if total <= 0 {
+				break
+			}
 			for i := range entries {
 				entries[i] = &raft.Log{Index: first + uint64(i), Term: 1, Data: data}
 			}
