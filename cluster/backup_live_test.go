@@ -218,50 +218,56 @@ func (f foreignRefusals) Handle(ctx context.Context, r slog.Record) error {
 // cluster, which know the addresses of each other: they stay two clusters, also after a restart, and both
 // log why.
 func TestRestoredClusterRefusesFormerMembers(t *testing.T) {
-	t.Parallel()
-	old, restored := newTestCluster(t, 1, 1), newTestCluster(t, 1, 1)
+	inBubble(t, restoredClusterRefusesFormerMembers)
+}
+
+func restoredClusterRefusesFormerMembers(t *testing.T) {
+	const old, restored = 0, 1
+	c := newFileCluster(t, 2, 1)
 	var refused [2]atomic.Int64
-	for i, c := range []*testCluster{old, restored} {
-		config := &c.configs[0]
+	for i := range c.configs {
+		config := &c.configs[i]
+		config.Expect = 1
 		config.Timing.Rejoin = 50 * time.Millisecond
 		config.Logger = slog.New(foreignRefusals{testLogger().Handler(), &refused[i]})
 	}
-	old.configs[0].Join = []string{restored.configs[0].GossipAddr}
-	restored.configs[0].Join = []string{old.configs[0].GossipAddr}
-	old.startAll()
-	place := createQueue(t, old.nodes[0], "orders")
-	sendMessage(t, old.nodes[0], place, "a")
-	copies := old.backupAll(old.nodes[0], 1)
-	restored.configs[0].Dir = filepath.Join(t.TempDir(), "restored")
-	if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: restored.configs[0].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
+	c.start(old)
+	c.ready()
+	place := createQueue(t, c.nodes[old], "orders")
+	sendMessage(t, c.nodes[old], place, "a")
+	copies := c.backupAll(c.nodes[old], 1)
+	c.configs[restored].Dir = filepath.Join(t.TempDir(), "restored")
+	if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: c.configs[restored].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
 		t.Fatal(err)
 	}
-	restored.startAll()
+	c.start(restored)
+	c.ready()
 	wantApart := func() {
 		t.Helper()
-		for i, c := range []*testCluster{old, restored} {
+		for i, node := range c.nodes {
 			kit.Eventually(t, "the other cluster is refused", func() bool {
-				if all := c.nodes[0].gossip.All(); len(all) != 1 {
-					t.Fatalf("member %s knows %d members", c.nodes[0].self, len(all))
+				if all := node.gossip.All(); len(all) != 1 {
+					t.Fatalf("member %s knows %d members", node.self, len(all))
 				}
 				return refused[i].Load() > 0
 			})
-			if n := ready(t, c.nodes[0], resolve(t, c.nodes[0], "orders")); n != 1 {
+			if n := ready(t, node, resolve(t, node, "orders")); n != 1 {
 				t.Errorf("%d messages", n)
 			}
 		}
 	}
 	wantApart()
-	old.stop(0) // it was down for a time, and does not know of the restore
+	c.stop(old) // it was down for a time, and does not know of the restore
 	refused[0].Store(0)
 	refused[1].Store(0)
-	old.startAll()
+	c.start(old)
+	c.ready()
 	kit.Eventually(t, "the former member is refused again", func() bool { return refused[0].Load() > 0 })
-	if len(old.nodes[0].gossip.All()) != 1 || len(restored.nodes[0].gossip.All()) != 1 {
+	if len(c.nodes[old].gossip.All()) != 1 || len(c.nodes[restored].gossip.All()) != 1 {
 		t.Error("they merged after a restart")
 	}
 	select {
-	case <-old.nodes[0].Removed():
+	case <-c.nodes[old].Removed():
 		t.Error("the restored cluster removed a member of the other")
 	default:
 	}

@@ -41,18 +41,13 @@ func memberWithDataNeverBootstraps(t *testing.T) {
 	}
 }
 
-func TestFourthMemberJoinsAndServes(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+func TestFourthMemberJoinsAndServes(t *testing.T) { inBubble(t, fourthMemberJoinsAndServes) }
+
+func fourthMemberJoinsAndServes(t *testing.T) {
+	c := newFileCluster(t, 3, 2)
 	c.startAll()
 	createQueue(t, c.nodes[0], "orders")
-	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m3", kit.MemoryDir(t), kit.FreeAddress(t)
-	config.Join = []string{c.configs[0].GossipAddr}
-	config.Logger = testLogger().With("name", "m3")
-	c.configs = append(c.configs, config)
-	c.nodes = append(c.nodes, nil)
-	fourth := c.start(3)
+	fourth := c.start(c.add())
 	c.ready()
 	if got := fourth.clusterID(); got != c.nodes[0].clusterID() {
 		t.Fatalf("joined %q", got)
@@ -103,16 +98,16 @@ func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
 // is loaded. By then it must know its cluster, because it announces the cluster to others, which reject foreign
 // ones.
 func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, clusterIsKnownOnceCatalogIsLoaded)
+}
+
+func clusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
+	c := newFileCluster(t, 1, 1)
 	c.startAll()
-	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m1", kit.MemoryDir(t), kit.FreeAddress(t)
-	config.Join = []string{c.configs[0].GossipAddr}
+	config := &c.configs[c.add()]
 	config.Expect = 2 // alone, it would form a cluster of its own before it has found the other
 	opened, known := make(chan *Node, 1), make(chan string, 1)
 	config.Logger = slog.New(loadedHandler{slog.DiscardHandler, func() { known <- (<-opened).clusterID() }})
-	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
 	opened <- c.start(1)
 	c.ready()
 	if got := <-known; got == "" || got != c.nodes[0].clusterID() {
@@ -122,16 +117,17 @@ func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 
 // TestMembersBeyondExpectedJoin starts five members that each expect three: whatever each of them sees first,
 // they form one cluster.
-func TestMembersBeyondExpectedJoin(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 5, 2)
+func TestMembersBeyondExpectedJoin(t *testing.T) { inBubble(t, membersBeyondExpectedJoin) }
+
+func membersBeyondExpectedJoin(t *testing.T) {
+	c := newFileCluster(t, 5, 2)
 	for i := range c.configs {
 		c.configs[i].Expect = 3
 	}
 	var starting sync.WaitGroup
 	for i := range c.nodes {
 		starting.Go(func() {
-			node, err := Open(t.Context(), c.configs[i])
+			node, err := c.open(i)
 			if err != nil {
 				t.Errorf("open: %v", err)
 				return
@@ -151,12 +147,15 @@ func TestMembersBeyondExpectedJoin(t *testing.T) {
 	}
 }
 
-func TestMembersOfTwoClustersStayApart(t *testing.T) {
-	t.Parallel()
-	a, b := newTestCluster(t, 1, 1), newTestCluster(t, 1, 1)
-	a.startAll()
-	b.startAll()
-	first, second := a.nodes[0], b.nodes[0]
+func TestMembersOfTwoClustersStayApart(t *testing.T) { inBubble(t, membersOfTwoClustersStayApart) }
+
+func membersOfTwoClustersStayApart(t *testing.T) {
+	c := newFileCluster(t, 2, 1)
+	for i := range c.configs {
+		c.configs[i].Expect, c.configs[i].Join = 1, nil
+	}
+	c.startAll()
+	first, second := c.nodes[0], c.nodes[1]
 	if first.clusterID() == second.clusterID() {
 		t.Fatal("two clusters of one name")
 	}
@@ -169,7 +168,7 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 	}
 	// A stream that names the wrong cluster is refused, whatever gossip shows.
 	impostor := peer.New(&peer.Config{
-		Self: first.self, DialTimeout: waitMax, Logger: testLogger(), Cluster: first.clusterID,
+		Self: first.self, DialTimeout: waitMax, Logger: testLogger(), Cluster: first.clusterID, Dial: c.hosts[0].process.Dial,
 		Address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
 	})
 	_, err = impostor.Dial(t.Context(), peer.ForwardStream, second.self, 0)
@@ -179,12 +178,15 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 }
 
 func TestSecondProcessOnOneDataDirIsRefused(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, secondProcessOnOneDataDirIsRefused)
+}
+
+func secondProcessOnOneDataDirIsRefused(t *testing.T) {
+	c := newFileCluster(t, 1, 1)
 	c.startAll()
-	second := c.configs[0]
-	second.GossipAddr = kit.FreeAddress(t)
-	node, err := Open(t.Context(), second)
+	second := c.add()
+	c.configs[second].Dir = c.configs[0].Dir
+	node, err := c.open(second)
 	if err == nil {
 		_ = node.Close(t.Context())
 		t.Fatal("opened twice")

@@ -68,6 +68,22 @@ func newFileCluster(t *testing.T, members, partitions int) *testCluster {
 	return c
 }
 
+// add adds the configuration of one more member, which knows all others, with a host and a folder of its own.
+func (c *testCluster) add() int {
+	c.t.Helper()
+	i, config := len(c.configs), c.configs[0]
+	config.Name, config.Dir, config.GossipAddr = fmt.Sprintf("m%d", i), kit.MemoryDir(c.t), simnet.Address(i, bubbleGossipPort)
+	config.Join = nil
+	for j := range c.configs {
+		config.Join = append(config.Join, c.configs[j].GossipAddr)
+	}
+	config.Logger = testLogger().With("name", config.Name)
+	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
+	c.hosts = append(c.hosts, &bubbleHost{network: c.hosts[0].network, number: i})
+	c.t.Cleanup(func() { c.stop(i) }) // before its folder is removed
+	return i
+}
+
 // boot starts the host of a process, and puts its network and its file system into the configuration.
 func (h *bubbleHost) boot(config *Config) (err error) {
 	h.end()

@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -32,9 +31,10 @@ func awaitCopied(t *testing.T, n *Node, which string) {
 
 // TestOlderDataFolderIsRefused: a member whose data folder was replaced by an older copy is refused by the others and stops, also at its
 // next starts, until an operator accepts it.
-func TestOlderDataFolderIsRefused(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestOlderDataFolderIsRefused(t *testing.T) { inBubble(t, olderDataFolderIsRefused) }
+
+func olderDataFolderIsRefused(t *testing.T) {
+	c := newFileCluster(t, 3, 1)
 	c.startAll()
 	c.stop(2)
 	older := copyFolder(t, c.configs[2].Dir)
@@ -55,18 +55,13 @@ func TestOlderDataFolderIsRefused(t *testing.T) {
 }
 
 // TestProcessOnACopiedFolderIsFound: a member and a process on a copy of its data folder, which a restart would look like, both stop.
-func TestProcessOnACopiedFolderIsFound(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestProcessOnACopiedFolderIsFound(t *testing.T) { inBubble(t, processOnACopiedFolderIsFound) }
+
+func processOnACopiedFolderIsFound(t *testing.T) {
+	c := newFileCluster(t, 3, 1)
 	c.startAll()
-	twin := c.configs[2]
-	twin.Dir, twin.GossipAddr = copyFolder(t, twin.Dir), kit.FreeAddress(t)
-	twin.Join = slices.Concat(twin.Join, []string{c.configs[2].GossipAddr})
-	n, err := Open(t.Context(), twin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close(t.Context()) })
-	awaitCopied(t, n, "the process on the copy")
+	twin := c.add()
+	c.configs[twin].Name, c.configs[twin].Dir = c.configs[2].Name, copyFolder(t, c.configs[2].Dir)
+	awaitCopied(t, c.start(twin), "the process on the copy")
 	awaitCopied(t, c.nodes[2], "the original")
 }

@@ -453,10 +453,10 @@ func zoneAndWeightAreRecordedAtTheStart(t *testing.T) {
 // TestUnjoinedMembersGetNoReplicas checks that a process that gossip lists and that the cluster does not add,
 // here because it is not trusted, gets no replica by a plan, a growth or the removal of a member: a move to it
 // would wait forever.
-func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
-	kit.Long(t)
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestUnjoinedMembersGetNoReplicas(t *testing.T) { inBubble(t, unjoinedMembersGetNoReplicas) }
+
+func unjoinedMembersGetNoReplicas(t *testing.T) {
+	c := newFileCluster(t, 3, 4)
 	c.startAll()
 	at := c.addUntrusted()
 	c.configs[at].PeerTLS = kit.NewAuthority(t).MemberTLSConfig(t)

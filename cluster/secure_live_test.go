@@ -26,16 +26,10 @@ func (c *testCluster) useTLS(a *kit.Authority) {
 
 // addUntrusted adds the configuration of one more member that tries to join the first three.
 func (c *testCluster) addUntrusted() int {
-	config := c.configs[0]
-	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), kit.MemoryDir(c.t)
-	config.GossipAddr, config.Expect = kit.FreeAddress(c.t), 0
-	config.Join = nil
-	for i := range c.configs {
-		config.Join = append(config.Join, c.configs[i].GossipAddr)
-	}
-	config.PeerTLS, config.GossipKeys = nil, nil
-	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
-	return len(c.configs) - 1
+	i := c.add()
+	config := &c.configs[i]
+	config.Expect, config.PeerTLS, config.GossipKeys = 0, nil, nil
+	return i
 }
 
 // isKnownTo reports whether a member's data contains another one: as a voter of the catalog, as another replica
@@ -63,9 +57,12 @@ func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 // TestClusterWithTLSServesAndRefusesOthers checks that three members with TLS form a cluster, serve, and survive the death of a
 // leader, and that a fourth with a certificate of another authority, or with none, cannot join.
 func TestClusterWithTLSServesAndRefusesOthers(t *testing.T) {
-	t.Parallel()
+	inBubble(t, clusterWithTLSServesAndRefusesOthers)
+}
+
+func clusterWithTLSServesAndRefusesOthers(t *testing.T) {
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
-	c := newTestCluster(t, 3, 4)
+	c := newFileCluster(t, 3, 4)
 	c.useTLS(ours)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
@@ -117,10 +114,12 @@ func TestClusterWithTLSServesAndRefusesOthers(t *testing.T) {
 // streams break and its port refuses connections. A successor campaigns for that reason, before raft's timers
 // expire.
 func TestEndOfAProcessIsVisibleThroughTLS(t *testing.T) {
-	kit.Long(t)
-	t.Parallel()
+	inBubble(t, endOfAProcessIsVisibleThroughTLS)
+}
+
+func endOfAProcessIsVisibleThroughTLS(t *testing.T) {
 	const patience = 4 * time.Second // raft's timeouts; an election by timers takes longer
-	c := newTestCluster(t, 3, 1)
+	c := newFileCluster(t, 3, 1)
 	c.useTLS(kit.NewAuthority(t))
 	for i := range c.configs {
 		raft := &c.configs[i].Timing.Raft
@@ -142,9 +141,12 @@ func TestEndOfAProcessIsVisibleThroughTLS(t *testing.T) {
 // TestSecureClusterReplacesCertificates replaces the certificate of a member while all run; the others reach it
 // with the new one.
 func TestSecureClusterReplacesCertificates(t *testing.T) {
-	t.Parallel()
+	inBubble(t, secureClusterReplacesCertificates)
+}
+
+func secureClusterReplacesCertificates(t *testing.T) {
 	ours := kit.NewAuthority(t)
-	c := newTestCluster(t, 3, 2)
+	c := newFileCluster(t, 3, 2)
 	current := make([]*atomic.Pointer[tls.Certificate], 3)
 	for i := range c.configs {
 		current[i] = new(atomic.Pointer[tls.Certificate])
@@ -173,10 +175,13 @@ func TestSecureClusterReplacesCertificates(t *testing.T) {
 // TestGossipWithAnotherKeySeesNoMember checks that a process with another key, or without one, sees no member and no member sees it,
 // and that both ends log it. Keys are changed one member after the other.
 func TestGossipWithAnotherKeySeesNoMember(t *testing.T) {
-	t.Parallel()
+	inBubble(t, gossipWithAnotherKeySeesNoMember)
+}
+
+func gossipWithAnotherKeySeesNoMember(t *testing.T) {
 	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
 	lines := new(kit.LogLines)
-	c := newTestCluster(t, 3, 2)
+	c := newFileCluster(t, 3, 2)
 	for i := range c.configs {
 		c.configs[i].GossipKeys = [][]byte{key(1)}
 		c.configs[i].Logger = lines.Logger()
@@ -269,11 +274,12 @@ func TestSecureThroughput(t *testing.T) {
 
 // TestKeysAndAuthorityRotateUnderLoad follows the steps of the runbook at three members that run: the new authority is trusted, issues the
 // certificates and replaces the old one, and the gossip key is appended, moved to the front and left alone. No send fails.
-func TestKeysAndAuthorityRotateUnderLoad(t *testing.T) {
-	t.Parallel()
+func TestKeysAndAuthorityRotateUnderLoad(t *testing.T) { inBubble(t, keysAndAuthorityRotateUnderLoad) }
+
+func keysAndAuthorityRotateUnderLoad(t *testing.T) {
 	old, fresh := kit.NewAuthority(t), kit.NewAuthority(t)
 	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
-	c := newTestCluster(t, 3, 2)
+	c := newFileCluster(t, 3, 2)
 	certificates := make([]*atomic.Pointer[tls.Certificate], 3)
 	trusted := make([]*atomic.Pointer[x509.CertPool], 3)
 	for i := range c.configs {
