@@ -4,5 +4,8 @@
 // completion, no message has two lock holders. Messages that are published or forwarded are
 // checked at each subscription that receives them.
 //
+// Two clusters run at a time, because each often waits: for elections, starts, locks that expire. `make rounds` measures
+// pauses, and runs one. TestInstallationByTheDocuments runs alone: network namespaces are named after the process.
+//
 // The tests take some minutes; `go test -short` leaves them out.
 package fault

@@ -36,6 +36,14 @@ const (
 // roundsVariable sets the number of rounds, and strict limits of pauses. It needs an otherwise idle machine.
 const roundsVariable = "PEEKLOCK_ROUNDS"
 
+// beside lets a test run beside others, unless it measures pauses.
+func beside(t *testing.T) {
+	t.Helper()
+	if os.Getenv(roundsVariable) == "" {
+		t.Parallel()
+	}
+}
+
 // rounds is the number of rounds of each kind of fault.
 func rounds(t *testing.T) int {
 	t.Helper()
@@ -395,6 +403,7 @@ const (
 // locked before.
 func TestClientsSurviveFailover(t *testing.T) {
 	kit.Long(t)
+	beside(t)
 	c, _, _ := start(t, harness.Settings{})
 	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
 		{failure{"kill -9", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},
@@ -439,6 +448,7 @@ func surviveFailures(t *testing.T, r *failoverClient, failures []failureLimit) {
 // traffic is dropped. No connection is reset; there is only silence.
 func TestClientsSurviveNetworkPartitions(t *testing.T) {
 	kit.Long(t)
+	beside(t)
 	if testing.Short() {
 		t.Skip("starts three processes: -short leaves it out")
 	}
@@ -459,6 +469,7 @@ func TestClientsSurviveNetworkPartitions(t *testing.T) {
 // ended is detected through TLS as fast as without.
 func TestClientsSurviveFailoverWithPeerTLS(t *testing.T) {
 	kit.Long(t)
+	beside(t)
 	c, _, _ := start(t, harness.Settings{}, harness.PeerArgs(t)...)
 	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
 		{failure{"kill -9, peer TLS", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},

@@ -97,6 +97,7 @@ func waitCaughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
 // a pause; no message is lost or duplicated; the killed member starts again and
 // catches up by snapshot, because the others have dropped the log that it missed; then it serves.
 func TestMessagesSurviveLeaderKill(t *testing.T) {
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute}, "--snapshot-bytes", "1048576")
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
@@ -144,6 +145,7 @@ func TestMessagesSurviveLeaderKill(t *testing.T) {
 // leader when the answer was lost between members.
 func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
@@ -161,6 +163,7 @@ func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 // The leader is paused for longer than an election and continues as if it still led.
 func TestMessagesSurviveLeaderPause(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
@@ -184,6 +187,7 @@ func TestMessagesSurviveLeaderPause(t *testing.T) {
 // messages that they had locked return when the locks expire, and confirmed results stay valid.
 func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0])
@@ -202,6 +206,7 @@ func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 // all waiting operations complete.
 func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, leader)
@@ -229,6 +234,7 @@ func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
 
 // All members are killed at once, as by a power failure. Accepted messages are there when they have started again.
 func TestMessagesSurviveKillOfAllMembers(t *testing.T) {
+	t.Parallel()
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0], others[1])

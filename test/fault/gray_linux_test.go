@@ -28,6 +28,7 @@ const (
 // descriptors, and clients at the others go on.
 func TestGrayFailures(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts three processes: -short leaves it out")
 	}

@@ -16,6 +16,7 @@ const drainWithin = 3 * time.Minute
 // Clients at the others see no error, and afterwards settle messages that they locked before.
 func TestRollingRestart(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, _, _ := start(t, harness.Settings{})
 	for _, m := range c.Members {
 		var rides []*failoverClient

@@ -78,6 +78,7 @@ func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]
 // required and no address is trusted, first moves the data of its member to the others; then the member ends.
 func TestScaleDownMovesData(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	files, err := listen.Development(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

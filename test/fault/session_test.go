@@ -212,6 +212,7 @@ func surviveWithSessions(t *testing.T, inject func(l *sessionLoad, leader *harne
 // session.
 func TestSessionsSurviveLeaderKill(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Kill()
 		l.waitCompleted(sessionArrivals, "load without the leader")
@@ -224,6 +225,7 @@ func TestSessionsSurviveLeaderKill(t *testing.T) {
 // The same with a leader that is paused and continues as if it still led.
 func TestSessionsSurviveLeaderPause(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Pause()
 		l.waitCompleted(sessionArrivals, "load while the leader is paused")

@@ -16,7 +16,6 @@ import (
 
 // Events that are due at a time happen once, whichever member leads then: each test here has a queue
 // with many of them, kills the leader after the first ones, and then all members.
-// They are parallel, because they mostly wait for the clock.
 
 const (
 	timedMessages = 2000             // messages with an event

@@ -118,6 +118,7 @@ func (v forwardLoad) logProgress(what string) {
 // partition, and starts again: each arrives once at each subscription.
 func TestForwardingSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
 	}, func(v forwardLoad) {
@@ -134,6 +135,7 @@ func TestForwardingSurvivesLeaderKill(t *testing.T) {
 // leader has sent already.
 func TestForwardingSurvivesLeaderPause(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
 	}, func(v forwardLoad) {
@@ -150,6 +152,7 @@ func TestForwardingSurvivesLeaderPause(t *testing.T) {
 // again by the next leader.
 func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.source}
 	}, func(v forwardLoad) {
@@ -165,6 +168,7 @@ func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
 // each of ten subscriptions.
 func TestPublishingSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	const topic = "topic"
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	c.CreateTopic(t, topic, harness.Settings{})
@@ -199,6 +203,7 @@ func TestPublishingSurvivesLeaderKill(t *testing.T) {
 // accepted message arrives once at each subscription when they have started again.
 func TestForwardingSurvivesKillOfAllMembers(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	const topic = "topic"
 	c.CreateTopic(t, topic, harness.Settings{})

@@ -41,6 +41,7 @@ const (
 // old binary refuses to start. Binaries with the same level can be exchanged in both directions.
 func TestRollingUpgrade(t *testing.T) {
 	kit.Long(t)
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts three processes: -short leaves it out")
 	}
