@@ -55,6 +55,7 @@ func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err
 	if v.hostNamespace, err = s.config.Control.NamespaceByHost(r.Context(), r.Host); err != nil {
 		return nil, err
 	}
+	v.namesNamespace = true
 	name := query.Get(namespaceParameter)
 	if err := checkNamespaceName(name); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err
 func (s *core) authorize(r *http.Request, v *requestContext, n operation.Right, entityName string) error {
 	given := r.Header.Get("Authorization")
 	if given == "" { // otherwise admit would have refused
-		v.caller, v.trusted = s.trustedCaller(r), true
+		v.caller, v.trusted, v.operator = s.trustedCaller(r), true, true
 		return nil
 	}
 	kind, token := parseAuthorization(given)
@@ -85,7 +86,7 @@ func (s *core) authorize(r *http.Request, v *requestContext, n operation.Right, 
 		}
 		return err
 	}
-	v.caller = grant.Name
+	v.caller, v.operator = grant.Name, grant.Operator
 	if grant.OwnNamespace {
 		v.namespace, v.keyNamespace = grant.Namespace, v.namespace
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -43,5 +44,44 @@ func (s *controlAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 		return cmp.Or(cmp.Compare(alive(a), alive(b)), cmp.Compare(a.Name, b.Name))
 	})
 	s.writeJSON(w, r, http.StatusOK, list)
+	return nil
+}
+
+// connectionsNormal is how many connections a page has without a wish.
+const connectionsNormal = 100
+
+// connectionNamespace returns the namespace whose connections a request is about: that of the request, or 0, all, for an
+// operator who names none.
+func connectionNamespace(r *http.Request) fsm.NamespaceID {
+	if v := contextOf(r); !v.operator || v.namesNamespace {
+		return v.namespace
+	}
+	return 0
+}
+
+// listConnections is GET /v1/connections?after=&max=: the AMQP connections of all members.
+func (s *controlAPI) listConnections(w http.ResponseWriter, r *http.Request) error {
+	most, err := numberParameter(r, "max", connectionsNormal, 1, topology.ConnectionsMax)
+	if err != nil {
+		return err
+	}
+	page, err := s.config.Control.Connections(r.Context(), connectionNamespace(r), r.URL.Query().Get("after"), most)
+	if err != nil {
+		return err
+	}
+	for i := range page.Connections {
+		c := &page.Connections[i]
+		c.Namespace = s.config.Control.NamespaceName(c.NamespaceID)
+	}
+	s.writeJSON(w, r, http.StatusOK, page)
+	return nil
+}
+
+// closeConnection is DELETE /v1/connections/{id}: its client is told to connect again.
+func (s *controlAPI) closeConnection(w http.ResponseWriter, r *http.Request) error {
+	if err := s.config.Control.CloseConnection(r.Context(), connectionNamespace(r), r.PathValue("name")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -32,7 +32,17 @@ type Control interface {
 	DeleteNamespace(ctx context.Context, name string) error
 	Status(ctx context.Context) (topology.Status, error)
 
+	Clients
 	Operations
+}
+
+// Clients reads and changes the AMQP connections of clients, those of all members together.
+type Clients interface {
+	// Connections lists at most most (1 to topology.ConnectionsMax) connections of a namespace, 0 for all, from the first
+	// after the given id. Errors: InvalidArgument for an id that cannot be one.
+	Connections(ctx context.Context, namespace fsm.NamespaceID, after string, most int) (topology.ConnectionPage, error)
+	// CloseConnection closes a connection of a namespace, 0 for any. Errors: EntityNotFound, InvalidArgument, ServerBusy.
+	CloseConnection(ctx context.Context, namespace fsm.NamespaceID, id string) error
 }
 
 // NamespaceView reads and changes the entities of one namespace.

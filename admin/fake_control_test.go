@@ -437,3 +437,24 @@ func (h *fakeControl) Access(id fsm.NamespaceID, path string) (own, shared []fsm
 	}
 	return at.entities[strings.ToLower(path)].Access, at.namespace.Access
 }
+
+// Connections returns one connection of each namespace.
+func (h *fakeControl) Connections(_ context.Context, namespace fsm.NamespaceID, after string, most int) (topology.ConnectionPage, error) {
+	page := topology.ConnectionPage{Connections: []topology.Connection{}}
+	for _, id := range []fsm.NamespaceID{fsm.DefaultNamespace, fsm.DefaultNamespace + 1} {
+		c := topology.Connection{ID: fmt.Sprintf("a-%x", id), NamespaceID: id}
+		if (namespace == 0 || namespace == id) && c.ID > after && len(page.Connections) < most {
+			page.Connections = append(page.Connections, c)
+		}
+	}
+	return page, nil
+}
+
+// CloseConnection closes a connection of Connections.
+func (h *fakeControl) CloseConnection(ctx context.Context, namespace fsm.NamespaceID, id string) error {
+	page, err := h.Connections(ctx, namespace, "", 9)
+	if err == nil && !slices.ContainsFunc(page.Connections, func(c topology.Connection) bool { return c.ID == id }) {
+		return fmt.Errorf("%w: there is no connection %s", fsm.EntityNotFound, id)
+	}
+	return err
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // controlAPI serves the control API: entities, messages, rules, access rules and namespaces, and the operations of
@@ -35,10 +36,12 @@ const (
 	entityAnswerBytes  = 16 << 10  // of an entity or a namespace
 	ruleAnswerBytes    = 192 << 10 // of a rule
 	sessionAnswerBytes = 4 << 10   // of a session
-	accessAnswerBytes  = 128 << 10 // of the access rules of an entity or a namespace
-	stateAnswerBytes   = 512 << 10 // of a session state; those of entities with larger messages are counted when they are known
-	ruleTestBytesMax   = 8 << 20   // of a rule test
-	statusBytesMax     = 4 << 20   // of what concerns all members and partitions
+	// connectionAnswerBytes is of a connection with as many links as a page lists, each with a name and an entity as long as they may be.
+	connectionAnswerBytes = 128 << 10
+	accessAnswerBytes     = 128 << 10 // of the access rules of an entity or a namespace
+	stateAnswerBytes      = 512 << 10 // of a session state; those of entities with larger messages are counted when they are known
+	ruleTestBytesMax      = 8 << 20   // of a rule test
+	statusBytesMax        = 4 << 20   // of what concerns all members and partitions
 )
 
 // page returns an operation that lists entries: its price and its answer grow with the page, and its price with what is skipped.
@@ -176,11 +179,20 @@ func (s *controlAPI) messageRoutes() []route {
 func (s *controlAPI) accessRoutes() []route {
 	const accessRule, namespace = "access_rule", "namespace"
 	after, most := operation.Text("after", "next of the page before"), operation.Number("max", "namespaces of the page", pageEntitiesNormal, 1, pageEntitiesMax)
+	mostConnections := operation.Number("max", "connections of the page", connectionsNormal, 1, topology.ConnectionsMax)
 	routes := []route{
 		{operation.Operation{
 			Name: "listEndpoints", Pattern: "GET /v1/endpoints", Right: operation.AnyKey, Query: []operation.Parameter{operation.Text("entity", "of the key, where it is valid for one entity only")}, Answers: always(statusBytesMax),
 			Answer: api.Endpoints{}, Summary: "Lists the addresses of the members for clients.",
 		}, "", "", s.endpoints},
+		{page(operation.Operation{
+			Name: "listConnections", Pattern: "GET /v1/connections", Right: operation.ManageNamespace, Query: []operation.Parameter{after, mostConnections}, Answer: topology.ConnectionPage{},
+			Summary: "Lists the AMQP connections of clients at all members with their links. An operator sees those of all namespaces.",
+		}, operation.Parameter{}, mostConnections, connectionAnswerBytes), "", "", s.listConnections},
+		{operation.Operation{
+			Name: "closeConnection", Pattern: "DELETE /v1/connections/{name}", Right: operation.ManageNamespace,
+			Summary: "Closes a connection. Its client connects again.",
+		}, "close", "connection", s.closeConnection},
 		{page(operation.Operation{
 			Name: "listNamespaces", Pattern: "GET /v1/namespaces", Right: operation.OperatorOnly, Query: []operation.Parameter{after, most}, Answer: api.NamespacePage{},
 			Summary: "Lists the namespaces by name.",

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/address"
@@ -88,6 +89,8 @@ type conn struct {
 	enlisted     map[deliveryKey]*enlistedDelivery // what transactions settle, by delivery
 	management   *management.Manager
 
+	number          uint64                       // of the connection at the Server; constant
+	library         unique.Handle[clientLibrary] // of the client; the zero value before its open
 	started         time.Time
 	onAuthenticated func()    // notifies the Server of the authentication; may be nil
 	release         func()    // notifies the Server of the end of the connection

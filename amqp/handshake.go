@@ -180,6 +180,7 @@ func (c *conn) negotiate(ctx context.Context, peer *wire.Open) bool {
 		c.peerIdleTimeout = max(idleTimeOutMin, time.Duration(*peer.IdleTimeOut)*time.Millisecond)
 	}
 	c.clientID = strings.Clone(peer.ContainerID[:min(len(peer.ContainerID), clientIDBytesMax+1)])
+	c.library = libraryOf(peer)
 	c.phase = phaseOpen
 	c.resetTimer()
 	c.log.DebugContext(ctx, "connection opened", "container", peer.ContainerID, "frame_max", c.peerFrameMax)

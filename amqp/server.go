@@ -39,6 +39,7 @@ type Server struct {
 	mu         sync.Mutex
 	closed     bool
 	conns      map[*conn]struct{}
+	lastNumber uint64 // of connections; begins with the time of Open in microseconds, so that a restarted member repeats none
 	rejections rejections
 }
 
@@ -59,6 +60,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		scanWork:            work.NewLimiter(scanMax, scanMax/workBurstsPerSecond),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
+	s.lastNumber = uint64(time.Now().UnixMicro())
 	watcher := entityWatcher{config.Broker, s.connections}
 	s.group.Go(func() { watcher.watch(ctx) })
 	if config.Listener != nil {
@@ -195,6 +197,8 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	}
 	s.totals.accepted.Add(1)
 	c = newConn(&s.config, peer)
+	s.lastNumber++
+	c.number = s.lastNumber
 	c.totals, c.refusalLog, c.consumers = s.totals, &s.refusalLog, &s.consumers
 	c.credentials.LimitMissing(&s.missingRightLog)
 	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)

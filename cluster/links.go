@@ -64,6 +64,7 @@ func (n *Node) registerQueries() {
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
 	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
 	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
+	n.registerClientQueries()
 }
 
 // The queries between nodes about members, placement and replicas.

@@ -75,6 +75,7 @@ type Node struct {
 	clocks       *clocks.Monitor
 	processes    *partition.Liveness
 
+	clients        atomic.Pointer[Clients]         // nil until ServeClients
 	partitions     atomic.Pointer[[]fsm.Partition] // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]    // of the catalog, by id; nil before it is loaded
 	changed        notify.Broadcast                // leaders, members, replicas, catalog

@@ -1,3 +1,4 @@
-// Package topology describes a cluster for operators: its members, partitions, moves and the comparison of replicas.
-// cluster fills the structs, admin encodes them as JSON and the command line decodes them. The package has no code.
+// Package topology describes a cluster for operators: its members, partitions, moves, the comparison of replicas, and the
+// connections of clients. cluster and amqp fill the structs, admin encodes them as JSON and the command line decodes them. The
+// package has no code.
 package topology

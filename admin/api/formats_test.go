@@ -43,6 +43,7 @@ func apiFormats() []golden.Format {
 		{Name: "rules", Of: RulePage{}},
 		{Name: "session", Of: Session{}},
 		{Name: "sessions", Of: SessionPage{}},
+		{Name: "connections", Of: topology.ConnectionPage{}},
 		{Name: "namespace", Of: Namespace{}},
 		{Name: "namespace, request", Of: NamespaceRequest{}},
 		{Name: "namespaces", Of: NamespacePage{}},

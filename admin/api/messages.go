@@ -41,19 +41,22 @@ type Selection struct {
 
 // Message is a message that was peeked at.
 type Message struct {
-	SequenceNumber   fsm.SequenceNumber `json:"sequenceNumber"`
-	State            string             `json:"state"`            // active, deferred or scheduled
-	Locked           bool               `json:"locked,omitempty"` // by a receiver
-	LockedUntil      *time.Time         `json:"lockedUntil,omitempty"`
-	DeliveryCount    uint32             `json:"deliveryCount"` // deliveries that failed
-	Enqueued         *time.Time         `json:"enqueuedAt,omitempty"`
-	Expires          *time.Time         `json:"expiresAt,omitempty"`
-	Due              *time.Time         `json:"scheduledFor,omitempty"`           // of a scheduled message
-	EnqueuedNumber   int64              `json:"enqueuedSequenceNumber,omitempty"` // where it was sent, if that was another entity
-	DeadLetterSource string             `json:"deadLetterSource,omitempty"`
-	Reason           string             `json:"deadLetterReason,omitempty"`
-	Description      string             `json:"deadLetterErrorDescription,omitempty"`
-	BodyBytes        int                `json:"bodyBytes"` // of the whole body
+	SequenceNumber fsm.SequenceNumber `json:"sequenceNumber"`
+	State          string             `json:"state"`            // active, deferred or scheduled
+	Locked         bool               `json:"locked,omitempty"` // by a receiver
+	LockedUntil    *time.Time         `json:"lockedUntil,omitempty"`
+	// Holder is the id of the connection that holds the lock, in a list of locked messages alone. "": none does, because the lock was
+	// taken over HTTP or through a management node, or the connection has ended.
+	Holder           string     `json:"holder,omitempty"`
+	DeliveryCount    uint32     `json:"deliveryCount"` // deliveries that failed
+	Enqueued         *time.Time `json:"enqueuedAt,omitempty"`
+	Expires          *time.Time `json:"expiresAt,omitempty"`
+	Due              *time.Time `json:"scheduledFor,omitempty"`           // of a scheduled message
+	EnqueuedNumber   int64      `json:"enqueuedSequenceNumber,omitempty"` // where it was sent, if that was another entity
+	DeadLetterSource string     `json:"deadLetterSource,omitempty"`
+	Reason           string     `json:"deadLetterReason,omitempty"`
+	Description      string     `json:"deadLetterErrorDescription,omitempty"`
+	BodyBytes        int        `json:"bodyBytes"` // of the whole body
 
 	jsonmessage.Message
 }

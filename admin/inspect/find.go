@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/evaluate"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Limits of one request. A request that reaches one of them answers with the number to go on from.
@@ -55,6 +56,9 @@ type SessionBroker interface {
 
 // Finder finds messages.
 type Finder struct {
+	// LockHolders returns which connections hold the locks of messages; nil: that is not known. It is set before the first use.
+	LockHolders func(context.Context, topology.LockQuery) []topology.LockHolder
+
 	broker Broker
 	scans  chan struct{} // one token per request in flight
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
@@ -11,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Limits of the answer of a peek.
@@ -23,7 +25,7 @@ const (
 )
 
 // Peek returns at most most (1 to PeekMessagesMax) messages of a selection from a number on, each with at most bodyMax (1 to
-// PeekBodyMax) bytes of its body. It changes nothing. Errors wrap InvalidArgument, EntityNotFound, NotAllowed (a topic, or a
+// PeekBodyMax) bytes of its body. It changes nothing. If the selection is all locked messages, they have their holders. Errors wrap InvalidArgument, EntityNotFound, NotAllowed (a topic, or a
 // session where there are none), ServerBusy or Timeout.
 func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, from fsm.SequenceNumber, most, bodyMax int) (api.MessagePage, error) {
 	s, release, err := f.open(ctx, at, selection)
@@ -50,7 +52,28 @@ func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, f
 		return api.MessagePage{}, err
 	}
 	page.Looked, page.Next, page.End = s.looked, s.next, s.ended
+	if f.LockHolders != nil && slices.Equal(selection.States, []string{api.StateLocked}) {
+		f.nameHolders(ctx, &s.at, page.Messages)
+	}
 	return page, nil
+}
+
+// nameHolders sets the holders of locked messages.
+func (f *Finder) nameHolders(ctx context.Context, at *fsm.EntityRef, messages []api.Message) {
+	if len(messages) == 0 {
+		return
+	}
+	q := topology.LockQuery{Partition: at.Partition, Entity: at.ID, Sub: at.Sub}
+	for i := range messages {
+		q.Sequences = append(q.Sequences, messages[i].SequenceNumber)
+	}
+	holders := make(map[fsm.SequenceNumber]string)
+	for _, h := range f.LockHolders(ctx, q) {
+		holders[h.Sequence] = h.Connection
+	}
+	for i := range messages {
+		messages[i].Holder = holders[messages[i].SequenceNumber]
+	}
 }
 
 // encodePeeked returns the message as a client peeks at it.

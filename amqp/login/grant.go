@@ -2,6 +2,7 @@ package login
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -135,4 +136,20 @@ func (g grants) next() (first time.Time, revocable bool) {
 		revocable = revocable || grant.Valid != nil
 	}
 	return first, revocable
+}
+
+// namesMax limits the names that Names returns.
+const namesMax = 8
+
+// Names returns the names of the access rules and the subjects of the credentials that the connection has, ordered, at most
+// 8. The mutex is held.
+func (c *Credentials) Names() []string {
+	var names []string
+	for _, g := range c.grants {
+		name := g.identity().name
+		if at, known := slices.BinarySearch(names, name); name != "" && !known && len(names) < namesMax {
+			names = slices.Insert(names, at, name)
+		}
+	}
+	return names
 }

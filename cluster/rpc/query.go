@@ -54,6 +54,10 @@ const (
 	QueryCatalogIndex QueryKind = 25 // that the catalog's leader has applied
 
 	QueryUsage QueryKind = 26 // what namespaces hold at a member
+
+	QueryConnections     QueryKind = 27 // of clients, at a member
+	QueryCloseConnection QueryKind = 28 // of a client, at its member
+	QueryLockHolders     QueryKind = 29 // which connections of a member hold locks
 )
 
 // ReplyStatus says how a query ended.

@@ -156,6 +156,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
+	m.node.ServeClients(m.gateway)
 	if p.memory != nil {
 		p.memory.watch(m)
 	}
@@ -178,10 +179,12 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 // openAdmin opens the control API on the client port and on the control socket. At this time the data directory
 // belongs to this process, so a socket in it is not that of another member.
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
+	finder := inspect.New(broker.Broker{Router: m.node.Router()})
+	finder.LockHolders = m.node.Operator().LockHolders
 	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts()}
 	api := admin.Config{
 		Messages:        dataplane.New(messages),
-		Finder:          inspect.New(broker.Broker{Router: m.node.Router()}),
+		Finder:          finder,
 		Listener:        m.port.HTTP(),
 		Control:         control{m.node.Router(), m.node.Operator()},
 		Authority:       ring,

@@ -90,7 +90,7 @@ func packageImports() map[string][]string {
 		"amqp/settlement":    {"fsm", "amqp/message", "amqp/refusal", "amqp/wire"},
 		"amqp/transaction":   {"fsm", "amqp/refusal", "amqp/wire"},
 		"amqp/rule":          {"fsm", "fsm/filter", "amqp/wire", "amqp/message"},
-		"amqp":               {"fsm", "fsm/evaluate", "fsm/filter", "amqp/wire", "amqp/address", "amqp/login", "amqp/management", "amqp/message", "amqp/receiver", "amqp/refusal", "amqp/rule", "amqp/settlement", "amqp/transaction", "amqp/account", "amqp/budget", "amqp/connlimit", "amqp/work"},
+		"amqp":               {"fsm", "fsm/evaluate", "fsm/filter", "amqp/wire", "amqp/address", "amqp/login", "amqp/management", "amqp/message", "amqp/receiver", "amqp/refusal", "amqp/rule", "amqp/settlement", "amqp/transaction", "amqp/account", "amqp/budget", "amqp/connlimit", "amqp/work", "topology"},
 		"admin/auth":         {"fsm", "amqp/connlimit"},
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
@@ -101,7 +101,7 @@ func packageImports() map[string][]string {
 		"admin/console":      {},
 		"admin/api":          {"admin/entity", "fsm", "topology", "amqp/jsonmessage"},
 		"amqp/jsonmessage":   {"amqp/wire"},
-		"admin/inspect":      {"fsm", "fsm/evaluate", "fsm/filter", "amqp/jsonmessage", "amqp/message", "amqp/wire", "admin/api"},
+		"admin/inspect":      {"fsm", "fsm/evaluate", "fsm/filter", "amqp/jsonmessage", "amqp/message", "amqp/wire", "admin/api", "topology"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin/entity"},
 
 		"cmd/listen":                           {"admin/connection", "amqp/connlimit"},

@@ -6,9 +6,9 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 )
 
-// Nouns returns the commands of the cluster, its members and its partitions, and of contexts.
+// Nouns returns the commands of the cluster, its members, its partitions, the connections of clients, and of contexts.
 func Nouns() []command.Noun {
-	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), contextNoun()}
+	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), connectionNoun(), contextNoun()}
 }
 
 func clusterNoun() command.Noun {
