@@ -100,8 +100,8 @@ type (
 // imageStream is what CheckImage remembers of messages.
 type imageStream struct {
 	forwarding []fsm.SequenceNumber // of the sub-queue that is read
-	// copies has for each topic the sum of the hashes of its messages, once for each copy, less those of the copies.
-	copies map[fsm.EntityID]uint64
+	// copies is the sum of the hashes of the messages of topics, once for each copy, less those of the copies.
+	copies uint64
 }
 
 // WriteTo writes the image.
@@ -214,17 +214,15 @@ func (q *Machine) Restore(r io.Reader) error {
 }
 
 // CheckImage reads an image without building the state, and returns the digest of the state. It makes the checks of Restore, but
-// only compares a hash of the messages of a topic with one of their copies, and does not find what fails when a message is added to
+// only compares a hash of the messages of topics with one of their copies, and does not find what fails when a message is added to
 // its index. It holds no messages; it needs memory for settings and rules, the answers, and the sessions of one entity at a time. It may run
 // concurrently with all methods.
 func (q *Machine) CheckImage(r io.Reader) (digest uint64, err error) {
 	var scratch Machine
 	scratch.reset(nil)
-	ir := imageReader{image.NewDigestReader(r, fsm.MachineQueues), &imageStream{copies: make(map[fsm.EntityID]uint64)}}
+	ir := imageReader{image.NewDigestReader(r, fsm.MachineQueues), &imageStream{}}
 	ir.machine(&scratch)
-	for _, sum := range ir.stream.copies {
-		ir.Require(sum == 0)
-	}
+	ir.Require(ir.stream.copies == 0)
 	if err := ir.Finish(); err != nil {
 		return 0, fmt.Errorf("check image of queues: %w", err)
 	}
@@ -337,17 +335,18 @@ func (s *imageStream) count(sub *subqueue, n fsm.SequenceNumber, rec *index.Reco
 	case rec.State() == fsm.Forwarding:
 		s.forwarding = append(s.forwarding, n)
 	case rec.State() == fsm.Shared:
-		s.copies[x.id] += uint64(rec.Copies()) * messageHash(n, rec.Size())
+		s.copies += uint64(rec.Copies()) * messageHash(x.id, n, rec.Size())
 	case rec.IsCopy():
-		s.copies[x.topic.id] -= messageHash(rec.OriginalNumber(), rec.Size())
+		s.copies -= messageHash(x.topic.id, rec.OriginalNumber(), rec.Size())
 	}
 }
 
-// messageHash returns a hash of the number and the size of a message.
-func messageHash(n fsm.SequenceNumber, size uint64) uint64 {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(n))
-	binary.LittleEndian.PutUint64(b[8:], size)
+// messageHash returns a hash of the topic, the number and the size of a message.
+func messageHash(topic fsm.EntityID, n fsm.SequenceNumber, size uint64) uint64 {
+	var b [24]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(topic))
+	binary.LittleEndian.PutUint64(b[8:], uint64(n))
+	binary.LittleEndian.PutUint64(b[16:], size)
 	return xxhash.Sum64(b[:])
 }
 
