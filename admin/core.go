@@ -75,8 +75,12 @@ type Config struct {
 	// something with it: after that, ServerBusy is answered as Timeout, so that no client repeats what was done.
 	// nil: Control answers ServerBusy only before its first change.
 	TrackChanges func(context.Context) (tracked context.Context, changed func() bool)
-	// NamespaceUsage returns what a namespace stores, as it is known; nil: answers do not have it.
-	NamespaceUsage func(fsm.NamespaceID) fsm.Usage
+	// NamespaceUsage returns what a namespace stores, as it is known, and the number of its queues and topics; nil: answers do
+	// not have it.
+	NamespaceUsage func(fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics int)
+	// QuotaReason returns why no more is stored for a namespace and what to do, "" if it is not known; nil: answers do not say
+	// it.
+	QuotaReason func(fsm.NamespaceID) string
 	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
 	// connections on this machine is then trusted too.
 	TrustLoopback bool

@@ -26,7 +26,7 @@ const (
 // rootRuleName is the access rule of a new namespace, as in the cloud.
 const rootRuleName = "RootManageSharedAccessKey"
 
-const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities, userMetadata"
+const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities, maxBytes, maxMessages, maxRules, userMetadata"
 
 // listNamespaces is GET /v1/namespaces?after=&max=.
 func (s *controlAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
@@ -57,8 +57,8 @@ func (s *controlAPI) showNamespace(w http.ResponseWriter, r *http.Request) error
 	}
 	out := describeNamespace(namespace)
 	if s.config.NamespaceUsage != nil {
-		u := s.config.NamespaceUsage(namespace.ID)
-		out.Usage = &api.NamespaceUsage{Entities: u.Entities, Messages: u.Messages, Rules: u.Rules, MemoryBytes: u.MemoryBytes, DiskBytes: u.DiskBytes}
+		u, queuesAndTopics := s.config.NamespaceUsage(namespace.ID)
+		out.Usage = &api.NamespaceUsage{QueuesAndTopics: queuesAndTopics, Entities: u.Entities, Messages: u.Messages, Rules: u.Rules, MemoryBytes: u.MemoryBytes, DiskBytes: u.DiskBytes}
 	}
 	s.writeJSON(w, r, http.StatusOK, out)
 	return nil
@@ -197,6 +197,15 @@ func applyTo(s api.NamespaceSettings, old fsm.NamespaceSettings) (fsm.NamespaceS
 	if s.MaxEntities != nil {
 		old.EntitiesMax = *s.MaxEntities
 	}
+	if s.MaxBytes != nil {
+		old.BytesMax = *s.MaxBytes
+	}
+	if s.MaxMessages != nil {
+		old.MessagesMax = *s.MaxMessages
+	}
+	if s.MaxRules != nil {
+		old.RulesMax = *s.MaxRules
+	}
 	if s.UserMetadata != nil {
 		if len(*s.UserMetadata) > entity.UserMetadataBytesMax {
 			return old, fmt.Errorf("%w: userMetadata is at most %d bytes long", fsm.InvalidArgument, entity.UserMetadataBytesMax)
@@ -237,6 +246,9 @@ func describeNamespace(n fsm.Namespace) api.Namespace {
 			MaxMessageBytes: &n.Settings.MessageBytesMax,
 			MaxLockDuration: &lockDuration,
 			MaxEntities:     &n.Settings.EntitiesMax,
+			MaxBytes:        &n.Settings.BytesMax,
+			MaxMessages:     &n.Settings.MessagesMax,
+			MaxRules:        &n.Settings.RulesMax,
 			UserMetadata:    &n.Settings.UserMetadata,
 		},
 	}

@@ -26,12 +26,12 @@ func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/v1/namespaces/default", "", nil, 200, `{"name":"default","hosts":[],"maxMessageBytes":0,"maxLockDuration":"5m0s","maxEntities":0,"userMetadata":"","version":1,`},
+		{"GET", "/v1/namespaces/default", "", nil, 200, `{"name":"default","hosts":[],"maxMessageBytes":0,"maxLockDuration":"5m0s","maxEntities":0,"maxBytes":0,"maxMessages":0,"maxRules":0,"userMetadata":"","version":1,`},
 		{"PUT", "/v1/namespaces/Orders", `{"hosts":["SB.example.com."],"maxMessageBytes":65536,"maxLockDuration":"2h"}`, nil, 201, `{"name":"Orders","hosts":["sb.example.com"],"maxMessageBytes":65536,"maxLockDuration":"2h0m0s","maxEntities":0,`},
 		{"PUT", "/v1/namespaces/orders", "", nil, 409, `"code":"EntityExists"`},
 		{"GET", "/v1/namespaces?max=1", "", nil, 200, `"next":"default"`},
 		{"GET", "/v1/namespaces?after=default", "", nil, 200, `{"namespaces":[{"name":"Orders",`},
-		{"PATCH", "/v1/namespaces/orders", `{"maxEntities":9,"userMetadata":"ours"}`, nil, 200, `"hosts":["sb.example.com"],"maxMessageBytes":65536,"maxLockDuration":"2h0m0s","maxEntities":9,"userMetadata":"ours","version":2`},
+		{"PATCH", "/v1/namespaces/orders", `{"maxEntities":9,"maxBytes":10737418240,"maxMessages":7,"maxRules":8,"userMetadata":"ours"}`, nil, 200, `"hosts":["sb.example.com"],"maxMessageBytes":65536,"maxLockDuration":"2h0m0s","maxEntities":9,"maxBytes":10737418240,"maxMessages":7,"maxRules":8,"userMetadata":"ours","version":2`},
 		{"PATCH", "/v1/namespaces/orders", `{"hosts":[]}`, nil, 200, `"hosts":[],`},
 		{"PATCH", "/v1/namespaces/none", `{}`, nil, 404, `there is no namespace 'none'`},
 

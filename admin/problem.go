@@ -99,6 +99,11 @@ func unknownIfChanged(r *http.Request, err error) error {
 func (s *core) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	err = unknownIfChanged(r, err)
 	code := codeOf(err)
+	if code == fsm.NamespaceFull && s.config.QuotaReason != nil {
+		if reason := s.config.QuotaReason(contextOf(r).namespace); reason != "" {
+			err = fmt.Errorf("%w: %s", fsm.NamespaceFull, reason)
+		}
+	}
 	a := statusOf(code)
 	if errors.As(err, new(*auth.TooManyFailuresError)) {
 		a.status = http.StatusTooManyRequests

@@ -82,7 +82,12 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r.At, r.Path, r.LinkName = r.link.entity, r.link.path, r.argument("associated-link-name")
 	entity, _ := address.CutManagement(r.Path)
 	r.URL, r.NodeURL = c.urlOf(entity), c.urlOf(r.Path)
-	r.Respond = func(ctx context.Context, resp management.Response) { c.respond(ctx, r, resp) }
+	r.Respond = func(ctx context.Context, resp management.Response) {
+		if resp.Cause == refusal.ReplyOf(fsm.NamespaceFull).Cause {
+			resp.Cause = c.withBusyReason(fsm.NamespaceFull, resp.Cause)
+		}
+		c.respond(ctx, r, resp)
+	}
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
 	price := priceOf(r, operation, may && r.has(operation))

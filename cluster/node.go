@@ -135,8 +135,11 @@ func (n *Node) BusyReason() string {
 // QuotaReason returns, for clients, why leaders refuse to store more for a namespace and what to do, and "" when they do not.
 func (n *Node) QuotaReason(id fsm.NamespaceID) string { return n.quotas.Reason(id) }
 
-// NamespaceUsage returns what a namespace stores, as the leaders of its partitions have added it up within two seconds.
-func (n *Node) NamespaceUsage(id fsm.NamespaceID) fsm.Usage { return n.quotas.Usage(id) }
+// NamespaceUsage returns what a namespace stores, as the leaders of its partitions have added it up within two seconds, and the
+// number of its queues and topics.
+func (n *Node) NamespaceUsage(id fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics int) {
+	return n.quotas.Usage(id)
+}
 
 // SetMemory sets how much memory the index of this member may take, and how much it takes, in bytes. It reports whether
 // several namespaces hold data at this member: then those that hold more than their share are refused first.

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
@@ -15,6 +17,101 @@ import (
 // accepted again once its messages are gone.
 func TestNamespacesShareMemory(t *testing.T) {
 	inBubble(t, namespacesShareMemory)
+}
+
+// TestNamespaceLimits: a namespace that has reached maxMessages, maxBytes or maxRules is refused what adds to that, with the name
+// of the limit, and takes everything else; other namespaces are not affected. It is accepted again once it holds less, or the
+// limit is higher.
+func TestNamespaceLimits(t *testing.T) {
+	inBubble(t, namespaceLimits)
+}
+
+func namespaceLimits(t *testing.T) {
+	c := newForwardingCluster(t, 1)
+	c.startAll()
+	shop := c.makeNamespace("shop", fsm.NamespaceSettings{MessagesMax: 10})
+	other := c.makeIn(fsm.DefaultNamespace, fsm.QueueEntity, "q", nil)
+	queue := c.makeIn(shop.ID, fsm.QueueEntity, "q", nil)
+	c.makeIn(shop.ID, fsm.QueueEntity, "target", nil)
+	topic := c.makeIn(shop.ID, fsm.TopicEntity, "t", nil)
+	in := func() entities.NamespaceView { return c.any().Router().In(shop.ID) }
+	subscribe := func(name string) error {
+		_, err := in().CreateEntity(t.Context(), fsm.SubscriptionEntity, "t/Subscriptions/"+name, testSettings, nil, nil)
+		return err
+	}
+	if err := subscribe("s"); err != nil {
+		t.Fatal(err)
+	}
+	putRule := func(name string, replace bool) error {
+		return in().PutRule(t.Context(), "t/Subscriptions/s", fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}, replace)
+	}
+	pause := func() { <-time.After(2 * quota.Delay) }
+	limit := func(s fsm.NamespaceSettings) {
+		t.Helper()
+		if _, err := c.any().Router().UpdateNamespace(t.Context(), "shop", s); err != nil {
+			t.Fatal(err)
+		}
+		pause()
+	}
+	send := func(to fsm.EntityRef, n int) error {
+		batch := make([]fsm.Message, n)
+		for i := range batch {
+			batch[i] = fsm.Message{Payload: []byte("0123456789")}
+		}
+		if code := sendCode(c.nodes[1], to, batch...); code != fsm.OK {
+			return code
+		}
+		return nil
+	}
+	expect := func(what string, err error, refused bool, reason string) {
+		t.Helper()
+		if refused != (err != nil) || refused && !errors.Is(err, fsm.NamespaceFull) {
+			t.Errorf("%s: %v, refused must be %t", what, err, refused)
+		}
+		for _, n := range c.nodes {
+			if r := n.QuotaReason(shop.ID); (r == "") != (reason == "") || !strings.Contains(r, reason) {
+				t.Errorf("%s: the reason is %q, want one with %q", what, r, reason)
+			}
+		}
+		if code := trySend(c.nodes[2], other, "small"); code != fsm.OK {
+			t.Errorf("%s: the other namespace was refused: %v", what, code)
+		}
+	}
+	expect("below the limits", send(queue, 10), false, "")
+	pause()
+	const messages = "shop holds 10 messages, and its limit maxMessages is 10."
+	expect("a message", send(queue, 1), true, messages)
+	expect("a message for a topic", send(topic, 1), true, "namespace update shop --max-messages N")
+	expect("a rule at maxMessages", putRule("r", false), false, messages)
+
+	settings := testSettings
+	settings.ForwardTo = "target"
+	_, err := in().UpdateEntity(t.Context(), fsm.QueueEntity, "q", settings)
+	expect("forwarding at maxMessages", err, false, messages)
+	target, err := in().Resolve(t.Context(), "target")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "messages move on though the namespace is full", func() bool { return ready(t, c.nodes[0], target) == 10 })
+	if got := receive(t, c.nodes[0], target); len(got) != 10 {
+		t.Errorf("%d messages were received, want 10", len(got))
+	}
+	pause()
+	expect("a message after the others were received", send(target, 1), false, "")
+
+	limit(fsm.NamespaceSettings{RulesMax: 2})
+	expect("a rule", putRule("more", false), true, "2 rules, and its limit maxRules is 2.")
+	expect("a subscription, which has a rule", subscribe("more"), true, "--max-rules")
+	expect("another rule in the place of one", putRule("r", true), false, "maxRules")
+	expect("a message at maxRules", send(target, 1), false, "maxRules")
+	limit(fsm.NamespaceSettings{RulesMax: 3})
+	expect("a rule below the new limit", putRule("more", false), false, "")
+
+	limit(fsm.NamespaceSettings{BytesMax: 100})
+	expect("bytes", send(target, 1), true, "its limit maxBytes is 100.")
+	expect("bytes of a rule", putRule("r", true), true, "bytes on disk")
+	limit(fsm.NamespaceSettings{})
+	expect("without limits", send(target, 1), false, "")
 }
 
 func namespacesShareMemory(t *testing.T) {
@@ -52,7 +149,7 @@ func namespacesShareMemory(t *testing.T) {
 			t.Errorf("the other namespace: %q", reason)
 		}
 	}
-	if u := c.nodes[0].NamespaceUsage(shop.ID); u.Messages != uint64(sent) || u.Entities != 1 {
+	if u, queues := c.nodes[0].NamespaceUsage(shop.ID); queues != 1 || u.Messages != uint64(sent) || u.Entities != 1 {
 		t.Errorf("the namespace holds %+v, want %d messages", u, sent)
 	}
 	if _, err := c.any().Router().In(shop.ID).CreateEntity(t.Context(), fsm.QueueEntity, "more", testSettings, nil, nil); err == nil {

@@ -23,11 +23,13 @@ type Namespace struct {
 // NamespaceUsage is what a namespace stores, added up by the leaders of its partitions within two seconds. MemoryBytes is
 // estimated; each replica takes the bytes once.
 type NamespaceUsage struct {
-	Entities    uint64 `json:"entities"` // shards count one each
-	Messages    uint64 `json:"messages"` // in all states; each copy in a subscription is one
-	Rules       uint64 `json:"rules"`
-	MemoryBytes uint64 `json:"memoryBytes"`
-	DiskBytes   uint64 `json:"diskBytes"`
+	// QueuesAndTopics is what maxEntities limits.
+	QueuesAndTopics int    `json:"queuesAndTopics"`
+	Entities        uint64 `json:"entities"` // with subscriptions; shards count one each
+	Messages        uint64 `json:"messages"` // in all states; each copy in a subscription is one
+	Rules           uint64 `json:"rules"`
+	MemoryBytes     uint64 `json:"memoryBytes"`
+	DiskBytes       uint64 `json:"diskBytes"`
 }
 
 // NamespaceSettings are the settings of a namespace. A field that is nil is kept by PATCH, and gets its default from PUT.
@@ -41,8 +43,13 @@ type NamespaceSettings struct {
 	// MaxLockDuration is the longest lockDuration that an entity may have, 5 s to 24 h; default 5
 	// min, which "0s" chooses too.
 	MaxLockDuration *entity.Duration `json:"maxLockDuration,omitempty"`
-	MaxEntities     *uint32          `json:"maxEntities,omitempty"`  // queues and topics together; 0, the default: no limit of its own
-	UserMetadata    *string          `json:"userMetadata,omitempty"` // at most 1024 bytes
+	MaxEntities     *uint32          `json:"maxEntities,omitempty"` // queues and topics together; 0, the default: no limit of its own
+	// MaxBytes, MaxMessages and MaxRules limit diskBytes, messages and rules of the usage; 0, the default: no limit of its own.
+	// Beyond them the namespace is refused more, by sums that are up to two seconds old.
+	MaxBytes     *uint64 `json:"maxBytes,omitempty"`
+	MaxMessages  *uint64 `json:"maxMessages,omitempty"`
+	MaxRules     *uint64 `json:"maxRules,omitempty"`
+	UserMetadata *string `json:"userMetadata,omitempty"` // at most 1024 bytes
 }
 
 // NamespaceRequest is the body of PUT /v1/namespaces/{name}.

@@ -78,7 +78,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	case !t.do.waits:
 		r = r.WithContext(ctx)
 	}
-	return t.do.serve(s, &request{w, r, at, t, from, held})
+	return s.explainFull(namespace, t.do.serve(s, &request{w, r, at, t, from, held}))
+}
+
+// explainFull adds to the refusal of a full namespace which limit that is.
+func (s *Server) explainFull(namespace fsm.NamespaceID, err error) error {
+	if errors.Is(err, fsm.NamespaceFull) && s.config.QuotaReason != nil {
+		if reason := s.config.QuotaReason(namespace); reason != "" {
+			return fmt.Errorf("%w: %s", fsm.NamespaceFull, reason)
+		}
+	}
+	return err
 }
 
 // authorize checks that the caller may send to the entity, or listen to it; the grant is empty for a caller that needs none.

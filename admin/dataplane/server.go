@@ -35,12 +35,15 @@ type Authority interface {
 	TokenFor(ctx context.Context, from auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error)
 }
 
-// Config of a server. All fields but Accounts are required.
+// Config of a server. All fields but Accounts and QuotaReason are required.
 type Config struct {
 	Broker    Broker
 	Authority Authority
 	Logger    *slog.Logger
 	Accounts  *account.Accounts // of the owners of requests; nil: requests are limited all together only
+	// QuotaReason returns why no more is stored for a namespace and what to do, "" if it is not known; nil: answers do not say
+	// it.
+	QuotaReason func(fsm.NamespaceID) string
 }
 
 // Caller is what package admin knows about the client of a request.

@@ -43,7 +43,7 @@ func ReplyOf(code fsm.Code) Reply {
 	case fsm.QuotaExceeded:
 		return Reply{Cause: AfterChange(wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size."), Status: http.StatusForbidden}
 	case fsm.NamespaceFull:
-		return Reply{Cause: AfterChange(wire.ConditionResourceLimitExceeded, "The namespace holds more than its share of memory or disk space. Receive, purge or delete some of its messages and rules."), Status: http.StatusForbidden}
+		return Reply{Cause: AfterChange(wire.ConditionResourceLimitExceeded, "The namespace holds more than its share of memory or disk space, or has reached a limit of its settings. Receive, purge or delete some of its messages and rules, or have an operator raise the limit."), Status: http.StatusForbidden}
 	case fsm.InvalidArgument:
 		return Reply{Cause: New(wire.ConditionArgumentError, "An argument is not valid. Correct the request."), Status: http.StatusBadRequest}
 	case fsm.NotAllowed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,12 +60,20 @@ type Monitor struct {
 // state is what the newest sums say. It is replaced and never changed.
 type state struct {
 	own Report
-	// namespaces is the number of those that hold data at this member.
-	namespaces int
-	others     map[fsm.MemberID]Report
-	usage      map[fsm.NamespaceID]fsm.Usage // of all members' Led
+	// memory and disk are what namespaces hold at this member.
+	memory, disk holdings
+	others       map[fsm.MemberID]Report
+	usage        map[fsm.NamespaceID]fsm.Usage // of all members' Led
 	// over are the members at which a namespace exceeds its share, with the excess.
 	over map[fsm.NamespaceID]map[fsm.MemberID]Excess
+	// reached are the namespaces that have reached limits of their settings, and warned those about which that was logged.
+	reached, warned map[fsm.NamespaceID]limits
+}
+
+// holdings is what namespaces hold of a resource of this member, in bytes, and what each may hold, 0 if that is not limited.
+type holdings struct {
+	held  map[fsm.NamespaceID]uint64
+	share uint64
 }
 
 // New returns a Monitor. Run runs it.
@@ -78,14 +87,17 @@ func New(config *Config) *Monitor {
 // bytes. What is measured and belongs to no namespace counts as taken. It reports whether several namespaces hold data here.
 func (m *Monitor) SetMemory(most, used int64) (isShared bool) {
 	m.memory.Store(&capacity{total: uint64(max(0, most)), free: uint64(max(0, most-used))})
-	return m.state.Load().namespaces > 1
+	return len(m.state.Load().memory.held) > 1
 }
 
 // Report returns the newest sums of this member.
 func (m *Monitor) Report() Report { return m.state.Load().own }
 
-// Usage returns what a namespace holds, in all partitions whose leaders are known.
-func (m *Monitor) Usage(id fsm.NamespaceID) fsm.Usage { return m.state.Load().usage[id] }
+// Usage returns what a namespace holds, in all partitions whose leaders are known, and the number of its queues and topics.
+func (m *Monitor) Usage(id fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics int) {
+	m.ViewCatalog(func(c *catalog.Machine) { queuesAndTopics = c.QueuesAndTopics(id) })
+	return m.state.Load().usage[id], queuesAndTopics
+}
 
 // Run adds up once a second until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
@@ -104,18 +116,20 @@ func (m *Monitor) Run(ctx context.Context) {
 // Update adds up what this member holds, asks the others, and decides.
 func (m *Monitor) Update(ctx context.Context) {
 	before := m.state.Load()
-	next := new(state)
-	next.own, next.namespaces = m.sum(before)
-	m.state.Store(&state{own: next.own, namespaces: next.namespaces, others: before.others, usage: before.usage, over: before.over}) // for those who ask
+	next := m.sum(before)
+	asked := *before
+	asked.own, asked.memory, asked.disk = next.own, next.memory, next.disk
+	m.state.Store(&asked) // for those who ask
 	next.others = m.askOthers(ctx)
 	next.decide(m.Self)
+	m.findReached(ctx, before, next)
 	m.state.Store(next)
 	m.logChanges(ctx, before, next)
 }
 
-// sum adds up the replicas of this member, and counts the namespaces in them.
-func (m *Monitor) sum(before *state) (report Report, namespaces int) {
-	report = Report{Led: make(map[fsm.NamespaceID]fsm.Usage)}
+// sum adds up the replicas of this member.
+func (m *Monitor) sum(before *state) *state {
+	report := Report{Led: make(map[fsm.NamespaceID]fsm.Usage)}
 	memory, disk := make(map[fsm.NamespaceID]uint64), make(map[fsm.NamespaceID]uint64)
 	for id, group := range m.Groups() {
 		if id == fsm.CatalogPartition {
@@ -133,15 +147,19 @@ func (m *Monitor) sum(before *state) (report Report, namespaces int) {
 	}
 	alone := false
 	m.ViewCatalog(func(c *catalog.Machine) { alone = len(c.Namespaces("", 2)) == 1 })
+	sums := &state{memory: holdings{held: memory}, disk: holdings{held: disk}}
 	if c := m.memory.Load(); c != nil && c.total > 0 {
-		free := min(c.free, c.total-min(c.total, sumOf(memory)))
-		report.Excess = capacity{c.total, free}.exceeding(Memory, alone, memory, before.was(Memory))
+		of := capacity{c.total, min(c.free, c.total-min(c.total, sumOf(memory)))}
+		sums.memory.share = of.share(len(memory), alone)
+		report.Excess = of.exceeding(Memory, alone, memory, before.was(Memory))
 	}
 	if free, known := m.Disk(); known {
-		c := capacity{total: free + sumOf(disk), free: free}
-		report.Excess = append(report.Excess, c.exceeding(Disk, alone, disk, before.was(Disk))...)
+		of := capacity{total: free + sumOf(disk), free: free}
+		sums.disk.share = of.share(len(disk), alone)
+		report.Excess = append(report.Excess, of.exceeding(Disk, alone, disk, before.was(Disk))...)
 	}
-	return report, len(memory)
+	sums.own = report
+	return sums
 }
 
 func sumOf(held map[fsm.NamespaceID]uint64) (sum uint64) {
@@ -192,7 +210,7 @@ func (m *Monitor) sumOf(group *partition.Group) map[fsm.NamespaceID]fsm.Usage {
 func (m *Monitor) namespaceOf(id fsm.EntityID) fsm.NamespaceID {
 	namespace, known := m.namespaces[id]
 	if !known {
-		if namespace = m.find(id); namespace != 0 {
+		if namespace = m.find(id).Namespace; namespace != 0 {
 			if len(m.namespaces) >= 4*fsm.EntitiesMax { // most were deleted
 				clear(m.namespaces)
 			}
@@ -202,14 +220,10 @@ func (m *Monitor) namespaceOf(id fsm.EntityID) fsm.NamespaceID {
 	return namespace
 }
 
-// find looks an entity up in the catalog.
-func (m *Monitor) find(id fsm.EntityID) (namespace fsm.NamespaceID) {
-	m.ViewCatalog(func(c *catalog.Machine) {
-		if e, found := c.ByID(id); found {
-			namespace = e.Namespace
-		}
-	})
-	return namespace
+// find looks an entity up in the catalog. Its Namespace is 0 if it is not there.
+func (m *Monitor) find(id fsm.EntityID) (e fsm.Entity) {
+	m.ViewCatalog(func(c *catalog.Machine) { e, _ = c.ByID(id) })
+	return e
 }
 
 // askOthers asks all other members at once. Those that do not answer are left out: their replicas are not counted.
@@ -273,14 +287,18 @@ func (m *Monitor) logChanges(ctx context.Context, before, next *state) {
 	}
 }
 
-// Refuses returns NamespaceFull for an encoded command that stores more data for a namespace that exceeds its share, and OK
-// for every other. While no namespace does, it reads one pointer.
+// Refuses returns NamespaceFull for an encoded command that stores more data for a namespace that exceeds its share, or that
+// has reached the limit of what the command adds, and OK for every other. While no namespace does, it reads one pointer.
 func (m *Monitor) Refuses(id fsm.PartitionID, command []byte) fsm.Code {
 	s := m.state.Load()
-	if len(s.over) == 0 || !fsm.Grows(command) {
+	if len(s.over) == 0 && len(s.reached) == 0 || !fsm.Grows(command) {
 		return fsm.OK
 	}
-	at := s.over[m.namespaceOfCommand(command)]
+	g := m.growthOf(command)
+	if s.reached[g.namespace]&g.adds != 0 {
+		return fsm.NamespaceFull
+	}
+	at := s.over[g.namespace]
 	if len(at) == 0 {
 		return fsm.OK
 	}
@@ -297,38 +315,6 @@ func (m *Monitor) Refuses(id fsm.PartitionID, command []byte) fsm.Code {
 	return fsm.NamespaceFull
 }
 
-// namespaceOfCommand returns the namespace whose data a command adds to, 0 for none. All entities of a transaction are of
-// one namespace.
-func (m *Monitor) namespaceOfCommand(command []byte) fsm.NamespaceID {
-	info, _ := fsm.PeekCommand(command)
-	if info.Entity != 0 {
-		return m.find(info.Entity)
-	}
-	_, c, err := fsm.DecodeCommand(command)
-	if err != nil {
-		return 0
-	}
-	switch c := c.(type) {
-	case fsm.CreateEntity:
-		if c.Namespace == 0 {
-			return m.find(c.Topic)
-		}
-		return c.Namespace
-	case fsm.Transact:
-		switch {
-		case len(c.Sends) > 0:
-			return m.find(c.Sends[0].Entity)
-		case len(c.Transfers) > 0:
-			return m.find(c.Transfers[0].Via)
-		case len(c.States) > 0:
-			return m.find(c.States[0].Entity)
-		case len(c.Settles) > 0:
-			return m.find(c.Settles[0].Address.Entity)
-		}
-	}
-	return 0
-}
-
 // Reason returns, for clients, why a namespace is refused and what to do, "" if it is not.
 func (m *Monitor) Reason(id fsm.NamespaceID) string {
 	most := Excess{}
@@ -337,9 +323,10 @@ func (m *Monitor) Reason(id fsm.NamespaceID) string {
 			most = e
 		}
 	}
+	reason := m.limitReasons(id)
 	if most.Held == 0 {
-		return ""
+		return reason
 	}
-	return fmt.Sprintf("The namespace holds %d bytes of the %s of a member, more than its share of %d. Receive, purge or delete some of its messages and rules.",
-		most.Held, most.Resource, most.Share)
+	return strings.TrimSpace(fmt.Sprintf("The namespace holds %d bytes of the %s of a member, more than its share of %d. Receive, purge or delete some of its messages and rules. %s",
+		most.Held, most.Resource, most.Share, reason))
 }

@@ -181,7 +181,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
 	finder := inspect.New(broker.Broker{Router: m.node.Router()})
 	finder.LockHolders = m.node.Operator().LockHolders
-	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts()}
+	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts(), QuotaReason: m.node.QuotaReason}
 	api := admin.Config{
 		Messages:        dataplane.New(messages),
 		Finder:          finder,
@@ -193,6 +193,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Ready:           m.isReady,
 		TrackChanges:    client.TrackChanges,
 		NamespaceUsage:  m.node.NamespaceUsage,
+		QuotaReason:     m.node.QuotaReason,
 		ReadinessChecks: m.readiness,
 		LivenessChecks:  m.liveness,
 		Logger:          p.logger.With("component", "admin"),

@@ -95,6 +95,16 @@ func (c *Machine) Dropping() []fsm.Entity {
 // Entities returns the number of entities of all namespaces, without those being deleted.
 func (c *Machine) Entities() int { return len(c.byID) - len(c.dropping) }
 
+// QueuesAndTopics returns the number of queues and topics of a namespace, which its EntitiesMax limits. Those being deleted
+// do not count.
+func (c *Machine) QueuesAndTopics(id fsm.NamespaceID) int {
+	s := c.namespace(id)
+	if s == nil {
+		return 0
+	}
+	return s.queuesAndTopics()
+}
+
 // PartitionLoad returns the number of entities and shards of each partition, those being deleted
 // included: partition i+1 at i.
 func (c *Machine) PartitionLoad() []int { return slices.Clone(c.load) }

@@ -19,10 +19,15 @@ func (s *namespaceState) admits(cmd *fsm.CreateEntity) fsm.Code {
 		return fsm.InvalidArgument
 	}
 	most := s.Settings.EntitiesMax
-	if most > 0 && cmd.Kind != fsm.SubscriptionEntity && int64(len(s.byName[fsm.QueueEntity])+len(s.byName[fsm.TopicEntity])) >= int64(most) {
+	if most > 0 && cmd.Kind != fsm.SubscriptionEntity && int64(s.queuesAndTopics()) >= int64(most) {
 		return fsm.QuotaExceeded
 	}
 	return fsm.OK
+}
+
+// queuesAndTopics returns the number of those of the namespace.
+func (s *namespaceState) queuesAndTopics() int {
+	return len(s.byName[fsm.QueueEntity]) + len(s.byName[fsm.TopicEntity])
 }
 
 // allows reports whether an entity of that kind can have these settings in this namespace. A

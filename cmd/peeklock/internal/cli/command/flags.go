@@ -64,6 +64,11 @@ func Uint32Flag(to **uint32) pflag.Value {
 	}, "uint32"}
 }
 
+// Uint64Flag is a number that is nil until it is given.
+func Uint64Flag(to **uint64) pflag.Value {
+	return optionalFlag[uint64]{to, func(text string) (uint64, error) { return strconv.ParseUint(text, 0, 64) }, "uint64"}
+}
+
 // TypedPair parses key=value, where the value is text, or key:=json, where the value keeps its type.
 func TypedPair(flag, pair string) (string, entity.Value, error) {
 	key, text, found := strings.Cut(pair, "=")

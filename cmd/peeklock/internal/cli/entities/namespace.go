@@ -2,6 +2,7 @@ package entities
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -34,24 +35,65 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 		}, http.MethodPut, "created"),
 		putNamespaceVerb(command.Verb{
 			Use: "update NAME", Short: "Change settings of a namespace; settings that are not given stay", Complete: command.CompleteNamespace,
-			Long:    "Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are.",
-			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''",
+			Long: `Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are. While a namespace
+holds more than a new limit, it is refused what adds to that.`,
+			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --max-messages 1000000 --max-bytes 10737418240 --max-rules 2000\n  peeklock namespace update orders --host ''",
 		}, http.MethodPatch, "updated"),
 		command.ListVerb(command.Verb{Use: "list", Short: "List namespaces", Example: "  peeklock namespace list"},
 			func(i command.Invocation) ([]api.Namespace, error) { return namespaces(i.Ctx, i.Client) },
 			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *api.Namespace) []any {
 				return []any{n.Name, output.Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), command.DurationFlag(&n.MaxLockDuration).String()}
 			}),
-		command.GetVerb[api.Namespace](command.Verb{
-			Use: "show NAME", Short: "Show the settings of a namespace", Args: cli.ArgCount(1, 1),
-			Example: "  peeklock namespace show orders", Complete: command.CompleteNamespace,
-		}, path),
+		showNamespaceVerb(),
 		command.DeleteVerb(command.Verb{
 			Use: "delete NAME", Short: "Delete a namespace that has no entities, with its keys", Args: cli.ArgCount(1, 1),
 			Example: "  peeklock namespace delete orders", Complete: command.CompleteNamespace,
 		},
 			path, command.FirstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
 	}}
+}
+
+// showNamespaceVerb shows a namespace. In the table format, the use of each resource stands beside its limit.
+func showNamespaceVerb() command.Verb {
+	return command.Verb{
+		Use: "show NAME", Short: "Show the settings of a namespace, and what it holds of its limits", Args: cli.ArgCount(1, 1),
+		Example: "  peeklock namespace show orders", Complete: command.CompleteNamespace,
+		Run: func(i command.Invocation) error {
+			var n api.Namespace
+			if err := i.Client.Call(i.Ctx, http.MethodGet, namespacePath(i.Args[0]), nil, &n); err != nil {
+				return err
+			}
+			if u := n.Usage; u != nil && i.Out.IsTable() {
+				n.Usage = nil
+				return i.Out.Fields(struct {
+					api.Namespace
+					Usage usageOfLimits `json:"usage"`
+				}{n, usageOfLimits{
+					QueuesAndTopics: ofLimit(u.QueuesAndTopics, n.MaxEntities), Entities: u.Entities, Messages: ofLimit(u.Messages, n.MaxMessages),
+					Rules: ofLimit(u.Rules, n.MaxRules), MemoryBytes: u.MemoryBytes, DiskBytes: ofLimit(u.DiskBytes, n.MaxBytes),
+				}})
+			}
+			return i.Out.Fields(n)
+		},
+	}
+}
+
+// usageOfLimits is an api.NamespaceUsage beside the limits.
+type usageOfLimits struct {
+	QueuesAndTopics string `json:"queuesAndTopics"`
+	Entities        uint64 `json:"entities"`
+	Messages        string `json:"messages"`
+	Rules           string `json:"rules"`
+	MemoryBytes     uint64 `json:"memoryBytes"`
+	DiskBytes       string `json:"diskBytes"`
+}
+
+// ofLimit returns a use beside its limit, of which 0 is none.
+func ofLimit[H int | uint64, L uint32 | uint64](held H, limit *L) string {
+	if limit == nil || *limit == 0 {
+		return fmt.Sprint(held)
+	}
+	return fmt.Sprintf("%d of %d", held, *limit)
 }
 
 func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
@@ -64,6 +106,9 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 		f.Var(command.Uint32Flag(&s.MaxMessageBytes), "max-message-bytes", "upper limit of --max-message-bytes of its entities, 1 KiB to 100 MiB, of which AMQP accepts 16 MiB; 0: the limit of the cluster (server default)")
 		f.Var(command.DurationFlag(&s.MaxLockDuration), "max-lock-duration", "upper limit of --lock-duration of its entities, 1s to 24h; 0s: 5m (server default)")
 		f.Var(command.Uint32Flag(&s.MaxEntities), "max-entities", "number of queues and topics that it may have; 0: no limit (server default)")
+		f.Var(command.Uint64Flag(&s.MaxBytes), "max-bytes", "bytes on disk that it may hold (diskBytes of its usage); 0: no limit (server default)")
+		f.Var(command.Uint64Flag(&s.MaxMessages), "max-messages", "messages that it may hold, each copy in a subscription counted; 0: no limit (server default)")
+		f.Var(command.Uint64Flag(&s.MaxRules), "max-rules", "rules that its subscriptions may have together; 0: no limit (server default)")
 		f.Var(command.StringFlag(&s.UserMetadata), "user-metadata", "text of your own, up to 1024 bytes")
 	}
 	v.Run = func(i command.Invocation) error {
