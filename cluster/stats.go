@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/forwarding"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/fsm"
@@ -45,6 +46,8 @@ type Stats struct {
 	// further entities.
 	Entities []EntityStats
 	Omitted  int
+	// Namespaces is what namespaces store, as the sums of the last second have it.
+	Namespaces quota.Stats
 }
 
 // PartitionStats holds the statistics of one replica.
@@ -138,6 +141,7 @@ func (n *Node) Stats(entities int) Stats {
 		s.Partitions = append(s.Partitions, p)
 	}
 	s.Led = len(led)
+	s.Namespaces = n.quotas.Stats(led[fsm.CatalogPartition] != nil)
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return cmp.Compare(a.ID, b.ID) })
 	if catalog := groups[fsm.CatalogPartition]; catalog != nil {
 		w := entityScan{catalog: catalog, led: led, max: max(0, min(entities, statsEntitiesMax)), clock: n.config.Now}

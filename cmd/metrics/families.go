@@ -321,7 +321,7 @@ func entityFamilies() []family {
 
 // families returns all families in the order of their packages.
 func families() []family {
-	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies(), namespaceFamilies())
 	for i := range all {
 		f := &all[i]
 		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)

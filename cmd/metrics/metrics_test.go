@@ -20,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/clocks"
+	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -43,6 +44,10 @@ func memberStats() cluster.Stats {
 		},
 		Omitted: 1,
 	}
+	s.Namespaces = quota.Stats{Namespaces: []quota.NamespaceStats{
+		{Name: "default", Led: fsm.Usage{Messages: 5, Rules: 6, DiskBytes: 7}, QueuesAndTopics: 8, MemoryBytes: 9, DiskBytes: 10},
+		{Limits: fsm.NamespaceSettings{EntitiesMax: 11, MessagesMax: 12, BytesMax: 13, RulesMax: 14}},
+	}, Omitted: 2, MemoryShare: 15}
 	s.Clocks = clocks.Comparison{Agreed: true, Offset: -1500 * time.Millisecond, Held: true, Step: -3 * time.Hour}
 	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
 	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
@@ -98,7 +103,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	name := regexp.MustCompile(`^peeklock_(member|amqp|cluster|partition|store|entity)_[a-z_]+$`)
+	name := regexp.MustCompile(`^peeklock_(member|amqp|cluster|partition|store|entity|namespace)_[a-z_]+$`)
 	for _, f := range families() {
 		if !name.MatchString(f.name) || (f.kind == counter) != strings.HasSuffix(f.name, "_total") || !strings.HasSuffix(f.help, ".") {
 			t.Errorf("%s, a %s: %s", f.name, f.kind, f.help)
@@ -162,6 +167,16 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_entity_messages{entity="a-secret-name",kind="queue",namespace="default",state="dead_letter"} 2`,
 		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",namespace="default"} 1`,
 		`peeklock_entity_omitted 1`,
+		`peeklock_namespace_used{resource="messages",sb_namespace="default"} 5`,
+		`peeklock_namespace_used{resource="rules",sb_namespace="default"} 6`,
+		`peeklock_namespace_used{resource="bytes",sb_namespace="default"} 7`,
+		`peeklock_namespace_used{resource="queues_and_topics",sb_namespace="default"} 8`,
+		`peeklock_namespace_limit{resource="messages",sb_namespace="(others)"} 12`,
+		`peeklock_namespace_limit{resource="bytes",sb_namespace="(others)"} 13`,
+		`peeklock_namespace_held_bytes{resource="memory",sb_namespace="default"} 9`,
+		`peeklock_namespace_held_bytes{resource="disk",sb_namespace="default"} 10`,
+		`peeklock_namespace_share_bytes{resource="memory"} 15`,
+		`peeklock_namespace_omitted 2`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("not in the scrape: %s", line)
