@@ -78,6 +78,7 @@ type Node struct {
 	clients        atomic.Pointer[Clients]         // nil until ServeClients
 	partitions     atomic.Pointer[[]fsm.Partition] // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]    // of the catalog, by id; nil before it is loaded
+	shown          atomic.Pointer[shownEntities]   // of Stats
 	changed        notify.Broadcast                // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                   // buffer of one: the catalog has applied something
 

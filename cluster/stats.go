@@ -14,13 +14,15 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/slowdisk"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/fsm/totals"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/topology"
 )
 
 // The limits of statistics.
 const (
-	statsEntitiesMax    = 10_000  // entities of one Stats
+	statsEntitiesMax    = 3000    // entities of one Stats
 	statsScanMax        = 200_000 // entities scanned for one Stats
 	statsPageEntities   = 256     // entities read under one lock of a state machine
 	statsOldestMessages = 64      // messages searched for the oldest
@@ -41,9 +43,9 @@ type Stats struct {
 	Requests   client.Stats
 	Forwarding forwarding.Stats
 	Streams    StreamStats
-	// Entities are those whose partition this member leads, those with the most messages first, up to the
-	// requested number. Of a partitioned entity, only the shards led here count. Omitted is the number of
-	// further entities.
+	// Entities are those whose partition this member leads, up to the requested number: first those that an earlier call
+	// returned in the last hour, then those that were used in the last hour, then those with the most messages. Of a
+	// partitioned entity, only the shards led here count. Omitted is the number of further entities.
 	Entities []EntityStats
 	Omitted  int
 	// Namespaces is what namespaces store, as the sums of the last second have it.
@@ -94,6 +96,18 @@ type EntityStats struct {
 	// Oldest is the age of the first message of the main queue, by number, that is not scheduled; 0 when none
 	// of the first 64 messages qualifies.
 	Oldest time.Duration
+	// MaxBytes is the limit of Counts.Bytes.
+	MaxBytes uint64
+	// WaitingSessions is the number of sessions with messages that no receiver has locked.
+	WaitingSessions uint64
+	// Totals are those of each shard that is led here. They never fall, so sums over shards must not depend on where these are led.
+	Totals []ShardTotals
+}
+
+// ShardTotals are the totals of a shard, or of an entity that is not partitioned.
+type ShardTotals struct {
+	Partition fsm.PartitionID
+	totals.Totals
 }
 
 // messages returns the number of messages, by which entities are ordered.
@@ -101,7 +115,7 @@ func (f *EntityStats) messages() uint64 {
 	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
 }
 
-// Stats returns the statistics, with at most the given number of entities (0 to 10,000). It reads every entity
+// Stats returns the statistics, with at most the given number of entities (0 to 3,000). It reads every entity
 // of the catalog and every replica of this member: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
 	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats(), Clocks: n.clocks.Last()}
@@ -144,8 +158,9 @@ func (n *Node) Stats(entities int) Stats {
 	s.Namespaces = n.quotas.Stats(led[fsm.CatalogPartition] != nil)
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return cmp.Compare(a.ID, b.ID) })
 	if catalog := groups[fsm.CatalogPartition]; catalog != nil {
-		w := entityScan{catalog: catalog, led: led, max: max(0, min(entities, statsEntitiesMax)), clock: n.config.Now}
+		w := entityScan{catalog: catalog, led: led, max: max(0, min(entities, statsEntitiesMax)), now: n.config.Now(), shown: n.shown.Load()}
 		s.Entities, s.Omitted = w.run()
+		n.shown.Store(w.shown.next(s.Entities, w.now))
 	}
 	return s
 }
@@ -177,12 +192,13 @@ func partitionStats(group *partition.Group) PartitionStats {
 	return p
 }
 
-// entityScan searches the catalog for the entities with the most messages, among those that this member leads.
+// entityScan searches the catalog for the entities of a Stats, among those that this member leads.
 type entityScan struct {
 	catalog *partition.Group
 	led     map[fsm.PartitionID]*partition.Group
 	max     int
-	clock   func() time.Time
+	now     time.Time
+	shown   *shownEntities // by the Stats before
 
 	scanned int // entities
 	found   int // entities of which at least one shard is led here
@@ -193,6 +209,7 @@ type entityScan struct {
 type shardedEntity struct {
 	EntityStats
 	shards []fsm.Shard
+	rank   entityRank
 }
 
 func (w *entityScan) run() (top []EntityStats, omitted int) {
@@ -238,15 +255,14 @@ func (w *entityScan) scanKind(namespace *fsm.Namespace, kind fsm.EntityKind) {
 		for id, shards := range at {
 			w.led[id].View(func(m partition.Machine) {
 				for _, s := range shards {
-					if counts, ok := raftgroup.Queues(m).Counts(s.shard.Entity); ok {
-						w.add(here, page, namespace.Name, s, counts)
-					}
+					w.add(here, page, namespace.Name, s, raftgroup.Queues(m))
 				}
 			})
 		}
 		for _, r := range here {
 			if r != nil {
 				w.found++
+				r.rank = w.shown.rank(&r.EntityStats, w.now)
 				w.top = append(w.top, r)
 			}
 		}
@@ -274,8 +290,13 @@ func shardsOrSelf(e *fsm.Entity) []fsm.Shard {
 	return []fsm.Shard{{Entity: e.ID, Partition: e.Partition}}
 }
 
-// add adds the counts of a shard to its entity.
-func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace string, s shardOfPage, counts fsm.Counts) {
+// add adds what a shard has to its entity.
+func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace string, s shardOfPage, queues *queue.Machine) {
+	counts, found := queues.Counts(s.shard.Entity)
+	if !found {
+		return
+	}
+	all, _ := queues.Totals(s.shard.Entity)
 	r := here[s.i]
 	if r == nil {
 		r = &shardedEntity{EntityStats: EntityStats{Namespace: namespace, Name: page[s.i].Name, Kind: page[s.i].Kind}}
@@ -283,13 +304,16 @@ func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace str
 	}
 	r.shards = append(r.shards, s.shard)
 	r.Counts = entities.AddCounts(r.Counts, counts)
+	r.MaxBytes += page[s.i].Settings.MaxBytes
+	r.WaitingSessions += queues.AvailableSessions(s.shard.Entity)
+	r.Totals = append(r.Totals, ShardTotals{Partition: s.shard.Partition, Totals: all})
 }
 
-// keepTop keeps the entities with the most messages. Entities with equally many are ordered by name, so that
+// keepTop keeps the first entities by rank, then by messages. Entities with equally many are ordered by name, so that
 // the selection is stable.
 func (w *entityScan) keepTop() {
 	slices.SortFunc(w.top, func(a, b *shardedEntity) int {
-		return cmp.Or(cmp.Compare(b.messages(), a.messages()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.messages(), a.messages()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	if len(w.top) > w.max {
 		clear(w.top[w.max:])
@@ -302,7 +326,7 @@ func (w *entityScan) setOldest(r *shardedEntity) {
 	if r.Active+r.Deferred == 0 {
 		return
 	}
-	now := fsm.Instant(w.clock().UnixMilli())
+	now := fsm.Instant(w.now.UnixMilli())
 	for _, shard := range r.shards {
 		group := w.led[shard.Partition]
 		group.View(func(m partition.Machine) {

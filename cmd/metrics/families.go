@@ -270,58 +270,9 @@ func storeFamilies() []family {
 	}
 }
 
-// perEntity returns a family with one sample for each entity that is shown.
-func perEntity(name, help string, read func(*cluster.EntityStats) float64) family {
-	return family{name: name, kind: gauge, labels: entityLabels(), entityNames: true, help: help, read: func(p *statsSnapshot, to emit) {
-		for i := range p.node.Entities {
-			e := &p.node.Entities[i]
-			to(read(e), e.Namespace, e.Kind.String(), e.Name)
-		}
-	}}
-}
-
-func entityLabels() []string { return []string{"namespace", "kind", "entity"} }
-
-func entityFamilies() []family {
-	return []family{
-		{
-			name: "peeklock_entity_messages", kind: gauge, labels: append(entityLabels(), "state"), entityNames: true,
-			help: "Messages of an entity by state: active (including locked ones), deferred, scheduled, dead_letter, transfer (waiting to be forwarded), transfer_dead_letter. Reported by the member that leads the partition; for a partitioned entity each leader reports its shards.",
-			read: func(p *statsSnapshot, to emit) {
-				for i := range p.node.Entities {
-					e := &p.node.Entities[i]
-					for _, s := range []struct {
-						state string
-						count uint64
-					}{
-						{"active", e.Active},
-						{"deferred", e.Deferred},
-						{"scheduled", e.Scheduled},
-						{"dead_letter", e.DeadLetter},
-						{"transfer", e.Transfer},
-						{"transfer_dead_letter", e.TransferDeadLetter},
-					} {
-						to(float64(s.count), e.Namespace, e.Kind.String(), e.Name, s.state)
-					}
-				}
-			},
-		},
-		perEntity("peeklock_entity_locked_messages", "Active messages that receivers have locked.",
-			func(e *cluster.EntityStats) float64 { return float64(e.Locked) }),
-		perEntity("peeklock_entity_size_bytes", "Size of the messages of an entity; for a topic, the size that its subscriptions share.",
-			func(e *cluster.EntityStats) float64 { return float64(e.Bytes) }),
-		perEntity("peeklock_entity_oldest_message_age_seconds", "Age of the oldest message of the main queue that is not scheduled; 0 without one.",
-			func(e *cluster.EntityStats) float64 { return e.Oldest.Seconds() }),
-		perEntity("peeklock_entity_sessions", "Message sessions that have messages or state, or are locked by a receiver.",
-			func(e *cluster.EntityStats) float64 { return float64(e.Sessions) }),
-		sample("peeklock_entity_omitted", gauge, "Entities that this member leads and does not report because others have more messages (setting metrics_entities).",
-			func(p *statsSnapshot) float64 { return float64(p.node.Omitted) }),
-	}
-}
-
 // families returns all families in the order of their packages.
 func families() []family {
-	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies(), namespaceFamilies())
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies(), totalFamilies(), namespaceFamilies())
 	for i := range all {
 		f := &all[i]
 		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)

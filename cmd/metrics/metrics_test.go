@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/peeklock/peeklock/amqp"
@@ -22,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/totals"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -39,7 +43,7 @@ func memberStats() cluster.Stats {
 		Member: "m", Cluster: "c", Alive: 3, Led: 1,
 		Partitions: []cluster.PartitionStats{{}, part},
 		Entities: []cluster.EntityStats{
-			{Namespace: "default", Name: "a-secret-name", Counts: fsm.Counts{Active: 4, Locked: 1, DeadLetter: 2}, Oldest: time.Second},
+			{Namespace: "default", Name: "a-secret-name", Counts: fsm.Counts{Active: 4, Locked: 1, DeadLetter: 2}, Oldest: time.Second, MaxBytes: 9, WaitingSessions: 3, Totals: shardTotals()},
 			{Namespace: "default", Name: "topic/Subscriptions/strange \"\\\n\xff", Kind: fsm.SubscriptionEntity},
 		},
 		Omitted: 1,
@@ -52,6 +56,20 @@ func memberStats() cluster.Stats {
 	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
 	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
 	return s
+}
+
+// shardTotals returns totals of two shards, each value another number.
+func shardTotals() []cluster.ShardTotals {
+	shards := []cluster.ShardTotals{{Partition: 7}, {Partition: 8}}
+	n := uint64(100)
+	for i := range shards {
+		for total := range shards[i].Counters() {
+			*total = n
+			n++
+		}
+	}
+	shards[1].DeadLettered = [totals.Reasons]uint64{}
+	return shards
 }
 
 func newMember(t *testing.T, change func(*Config)) *Collector {
@@ -163,9 +181,16 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_store_commit_duration_seconds_sum 60.001`,
 		`peeklock_amqp_connections 2`,
 		`peeklock_amqp_refusals_total{condition="amqp:unauthorized-access"} 3`,
-		`peeklock_entity_messages{entity="a-secret-name",kind="queue",namespace="default",state="active"} 4`,
-		`peeklock_entity_messages{entity="a-secret-name",kind="queue",namespace="default",state="dead_letter"} 2`,
-		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",namespace="default"} 1`,
+		`peeklock_entity_messages{entity="a-secret-name",kind="queue",sb_namespace="default",state="active"} 4`,
+		`peeklock_entity_messages{entity="a-secret-name",kind="queue",sb_namespace="default",state="dead_letter"} 2`,
+		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",sb_namespace="default"} 1`,
+		`peeklock_entity_max_bytes{entity="a-secret-name",kind="queue",sb_namespace="default"} 9`,
+		`peeklock_entity_waiting_sessions{entity="a-secret-name",kind="queue",sb_namespace="default"} 3`,
+		`peeklock_entity_incoming_messages_total{entity="a-secret-name",kind="queue",partition="7",sb_namespace="default"} 100`,
+		`peeklock_entity_removed_messages_total{entity="a-secret-name",kind="queue",partition="7",sb_namespace="default"} 110`,
+		`peeklock_entity_dead_lettered_messages_total{entity="a-secret-name",kind="queue",partition="7",reason="forwarding_refused",sb_namespace="default"} 117`,
+		`peeklock_entity_incoming_messages_total{entity="a-secret-name",kind="queue",partition="8",sb_namespace="default"} 118`,
+		`peeklock_entity_dead_lettered_messages_total{entity="a-secret-name",kind="queue",partition="8",reason="other",sb_namespace="default"} 0`,
 		`peeklock_entity_omitted 1`,
 		`peeklock_namespace_used{resource="messages",sb_namespace="default"} 5`,
 		`peeklock_namespace_used{resource="rules",sb_namespace="default"} 6`,
@@ -327,5 +352,28 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}
 	if text := scrape(t, newMember(t, func(c *Config) { c.Gateway = nil }), true); strings.Contains(text, "peeklock_amqp") {
 		t.Error("metrics of a gateway that is not there")
+	}
+}
+
+// BenchmarkScrapeOfManyEntities is a scrape of a member that shows as many entities as it may.
+func BenchmarkScrapeOfManyEntities(b *testing.B) {
+	stats := memberStats()
+	stats.Entities = nil
+	for i := range EntitiesMax {
+		stats.Entities = append(stats.Entities, cluster.EntityStats{Namespace: "default", Name: fmt.Sprintf("department/queue-%04d", i), Totals: shardTotals()[1:]})
+	}
+	m, err := New(Config{
+		Name: "m0", Node: func(int) cluster.Stats { return stats }, Ready: func() bool { return true }, Entities: EntitiesMax, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(handlerCollector{member: m, entityNames: true})
+	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	for b.Loop() {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		b.ReportMetric(float64(answer.Body.Len()), "bytes")
 	}
 }

@@ -16,12 +16,14 @@ import (
 )
 
 const (
-	rulesFile  = "../alerts/peeklock.rules.yaml"
-	rulesCopy  = "../helm/peeklock/files/peeklock.rules.yaml"
-	dashboard  = "../grafana/peeklock.json"
-	metricsDoc = "../../docs/metrics.md"
-	runbook    = "../RUNBOOK.md"
-	runbookURL = "https://github.com/peeklock/peeklock/blob/main/deploy/RUNBOOK.md"
+	rulesFile = "../alerts/peeklock.rules.yaml"
+	rulesCopy = "../helm/peeklock/files/peeklock.rules.yaml"
+	dashboard = "../grafana/peeklock.json"
+	// entityBoard shows one queue, topic or subscription.
+	entityBoard = "../grafana/peeklock-entity.json"
+	metricsDoc  = "../../docs/metrics.md"
+	runbook     = "../RUNBOOK.md"
+	runbookURL  = "https://github.com/peeklock/peeklock/blob/main/deploy/RUNBOOK.md"
 )
 
 // rules is a file of rules as Prometheus reads it.
@@ -230,6 +232,7 @@ type panel struct {
 	Title      string               `json:"title"`
 	Datasource struct{ UID string } `json:"datasource"`
 	GridPos    struct{ H, W, X, Y int }
+	Options    struct{ Content string }
 	Targets    []struct {
 		RefID string `json:"refId"`
 		Expr  string `json:"expr"`
@@ -238,12 +241,31 @@ type panel struct {
 
 // Every panel asks for what exists, in the place and of the source that is chosen.
 func TestPanelsUseExistingMetrics(t *testing.T) {
+	rows, asked := checkBoard(t, dashboard)
+	want := []string{"Overview", "Clients", "Messages", "Partitions and failover", "Storage", "Members and runtime"}
+	if !slices.Equal(rows, want) {
+		t.Errorf("rows %q, want %q", rows, want)
+	}
+	if asked < 50 {
+		t.Errorf("only %d metrics are shown", asked)
+	}
+	if _, asked := checkBoard(t, entityBoard); asked < 15 {
+		t.Errorf("only %d metrics of an entity are shown", asked)
+	}
+}
+
+// checkBoard checks the panels of a dashboard, and returns the titles of its rows and the number of metrics that it shows.
+func checkBoard(t *testing.T, path string) (rows []string, shown int) {
+	t.Helper()
 	var b board
-	if err := json.Unmarshal(read(t, dashboard), &b); err != nil {
+	if err := json.Unmarshal(read(t, path), &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.UID == "" || b.SchemaVersion < 39 || len(b.Panels) < 20 {
-		t.Errorf("uid %q, schema %d, %d panels", b.UID, b.SchemaVersion, len(b.Panels))
+	if b.UID == "" || b.SchemaVersion < 39 {
+		t.Errorf("uid %q, schema %d", b.UID, b.SchemaVersion)
+	}
+	if first := b.Panels[0]; first.Type != "text" || !strings.Contains(first.Options.Content, "metrics: all") {
+		t.Errorf("the first panel of %s does not say how to show the names of entities", path)
 	}
 	variables := map[string]string{}
 	for _, v := range b.Templating.List {
@@ -252,8 +274,8 @@ func TestPanelsUseExistingMetrics(t *testing.T) {
 	if variables["datasource"] != "datasource" || variables["job"] != "query" {
 		t.Errorf("variables %v", variables)
 	}
-	have, asked, ids, rows := known(t), map[string]bool{}, map[int]bool{}, []string{}
-	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", "j")
+	have, asked, ids := known(t), map[string]bool{}, map[int]bool{}
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", "j", "$sb_namespace", "n", "$entity", "e")
 	taken := map[[2]int]string{}
 	for _, p := range b.Panels {
 		if ids[p.ID] {
@@ -270,6 +292,8 @@ func TestPanelsUseExistingMetrics(t *testing.T) {
 		}
 		if p.Type == "row" {
 			rows = append(rows, p.Title)
+		}
+		if p.Type == "row" || p.Type == "text" {
 			continue
 		}
 		if p.Datasource.UID != "${datasource}" || len(p.Targets) == 0 {
@@ -288,13 +312,7 @@ func TestPanelsUseExistingMetrics(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"Overview", "Clients", "Messages", "Partitions and failover", "Storage", "Members and runtime"}
-	if !slices.Equal(rows, want) {
-		t.Errorf("rows %q, want %q", rows, want)
-	}
-	if len(asked) < 50 {
-		t.Errorf("only %d metrics are shown", len(asked))
-	}
+	return rows, len(asked)
 }
 
 // The queries of KEDA's Prometheus scaler ask for what exists.

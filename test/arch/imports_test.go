@@ -47,7 +47,7 @@ func packageImports() map[string][]string {
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "fsm/queue", "fsm/totals", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/confirm":    {},
@@ -107,7 +107,7 @@ func packageImports() map[string][]string {
 		"cmd/listen":                           {"admin/connection", "amqp/connlimit"},
 		"cmd/broker":                           {"amqp", "cluster/router", "fsm"},
 		"cmd/objects":                          {},
-		"cmd/metrics":                          {"fsm", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp"},
+		"cmd/metrics":                          {"fsm", "fsm/totals", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp"},
 		"cmd/peeklock/internal/config":         {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth", "admin/console"},
 		"cmd/peeklock/internal/cli":            {},
 		"cmd/peeklock/internal/cli/output":     {"cmd/peeklock/internal/cli"},

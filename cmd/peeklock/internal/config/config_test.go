@@ -241,7 +241,7 @@ func TestMetricsAccessSettings(t *testing.T) {
 			t.Errorf("metrics %q: %v", access, err)
 		}
 	}
-	if err := settingsOf(t, "--metrics-entities", "10001").Validate(); err == nil {
+	if err := settingsOf(t, "--metrics-entities", "3001").Validate(); err == nil {
 		t.Error("10,001 entities are taken")
 	}
 }

@@ -128,7 +128,7 @@ func observationTable() []Setting {
 		{Name: "log_format", Default: LogText, Help: "format of the log on standard error: text or json; the container image sets json"},
 		{Name: "audit_log", Default: "", DefaultText: "the ordinary log", Help: "file to which security decisions and administrative changes are appended as JSON"},
 		{Name: "metrics", Default: MetricsOpen, Help: "what /metrics shows to callers without a credential: open (everything but the names of entities), all, operators (nothing), or off (no metrics at all)"},
-		{Name: "metrics_entities", Default: metrics.EntitiesDefault, Help: "number of entities that /metrics shows, those with the most messages; 0 to 10000"},
+		{Name: "metrics_entities", Default: metrics.EntitiesDefault, Help: "number of entities that /metrics shows, those used in the last hour first, then those with the most messages; 0 to 3000"},
 		{Name: "slow", Default: "1s", Help: "log operations that take at least this long, with the time of each step, such as 500ms; 0: none"},
 		{Name: "otlp_endpoint", Default: "", DefaultText: "no traces", Help: "URL of a collector that accepts traces by OTLP over HTTP, such as http://localhost:4318; OTEL_EXPORTER_OTLP_HEADERS sets headers"},
 	}
