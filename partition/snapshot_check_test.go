@@ -156,8 +156,10 @@ func (i markedImage) WriteTo(w io.Writer) (int64, error) {
 // A state that no replica can load costs no partition: a replica that finds it, and one that stops before it has found it, go back to the
 // snapshot before and to the log behind that. All of them open again while the state cannot be loaded, and go on when it can be.
 func TestReplicasOpenWithTheSnapshotBeforeOneThatNobodyCanLoad(t *testing.T) {
+	t.Parallel()
 	for name, build := range map[string]bool{"loaded": true, "decoded as a stream": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				var planted atomic.Bool
 				ms, a := threeReplicas(t, func(c *Config) {

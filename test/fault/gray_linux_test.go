@@ -26,7 +26,7 @@ const (
 
 // TestGrayFailures: three members with a volume each. The volume of the leader hangs, or is full, or its process is stopped or gets no file
 // descriptors, and clients at the others go on.
-func TestGrayFailures(t *testing.T) {
+func TestGrayFailures(t *testing.T) { //nolint:tparallel // one fault after the other on one cluster
 	kit.Long(t)
 	t.Parallel()
 	if testing.Short() {
