@@ -160,7 +160,7 @@ func TestReplicasOpenWithTheSnapshotBeforeOneThatNobodyCanLoad(t *testing.T) {
 	for name, build := range map[string]bool{"loaded": true, "decoded as a stream": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T) {
+			kit.InBubble(t, func(t *testing.T) {
 				var planted atomic.Bool
 				ms, a := threeReplicas(t, func(c *Config) {
 					c.Sizes.Trailing = 0
