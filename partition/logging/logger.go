@@ -20,14 +20,20 @@ const (
 	repeatsMax     = 64          // combinations of peer and message that are remembered
 )
 
-// isRepeated reports whether raft repeats a message while a peer is unreachable.
+// isRepeated reports whether raft repeats a message while a peer is unreachable, or while a group has no quorum: each of its
+// elections, some seconds apart, fails.
 func isRepeated(msg string) bool {
-	return msg == "failed to heartbeat to" || msg == "failed to appendEntries to"
+	switch msg {
+	case "failed to heartbeat to", "failed to appendEntries to", "failed to pipeline appendEntries", "failed to contact", "failed to make requestVote RPC",
+		"heartbeat timeout reached, starting election", "Election timeout reached, restarting election":
+		return true
+	}
+	return false
 }
 
 // New returns a logger that forwards raft's log to the given one. Most errors of raft are peers that are unreachable for a while,
-// so each level is lowered by one. A line that raft repeats about an unreachable peer is logged once a minute for each peer, with
-// the number of omitted lines.
+// so each level is lowered by one. A line that raft repeats about an unreachable peer, or because there is no quorum, is logged once a
+// minute for each peer, with the number of omitted lines; the first one, which an orderly stop of the peer causes, too, as information.
 func New(to *slog.Logger) hclog.Logger {
 	return &logger{to: to, name: "raft", repeats: new(repeatFilter)}
 }
@@ -92,6 +98,8 @@ func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 		}
 		if omitted > 0 {
 			attrs = append(attrs, slog.Int("omitted", omitted))
+		} else if to = min(to, slog.LevelInfo); !l.to.Enabled(ctx, to) { // a peer that stops in order is away, too
+			return
 		}
 	}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -103,7 +111,8 @@ func (l *logger) Log(level hclog.Level, msg string, args ...any) {
 // peerOf returns the peer that a message is about.
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
-		if args[i] == "peer" {
+		switch args[i] {
+		case "peer", "target", "server-id":
 			return fmt.Sprint(args[i+1])
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -40,6 +41,31 @@ func TestUnreachablePeerIsLoggedOncePerMinute(t *testing.T) {
 		}
 		if n := len(repeats.last); n > repeatsMax {
 			t.Errorf("remembers %d", n)
+		}
+	})
+}
+
+// TestWithoutQuorumAtMostOneLinePerSecond: the groups of a member without a quorum hold elections that fail, every two seconds or so.
+func TestWithoutQuorumAtMostOneLinePerSecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const groups, seconds = 17, 600
+		var lines bytes.Buffer
+		to := slog.New(slog.NewTextHandler(&lines, nil))
+		var all []hclog.Logger
+		for range groups {
+			all = append(all, New(to))
+		}
+		for range seconds / 2 {
+			for _, l := range all {
+				l.Warn("Election timeout reached, restarting election")
+				l.Error("failed to make requestVote RPC", "target", raft.Server{ID: "b"}, "error", "away")
+				l.Error("failed to make requestVote RPC", "target", raft.Server{ID: "c"}, "error", "away")
+			}
+			<-time.After(2 * time.Second)
+		}
+		if n := strings.Count(lines.String(), "\n"); n > seconds || n == 0 {
+			t.Errorf("%d lines in %d seconds", n, seconds)
 		}
 	})
 }
