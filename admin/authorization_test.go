@@ -48,6 +48,8 @@ func newServerWithKeys(t *testing.T) *testServer {
 		{"/v1/access/t?rule=owner", `{"rights":["Manage"]}`},
 		{"/v1/queues/v1/queues", ""}, // named like a route
 		{"/v1/access/v1/queues?rule=owner", `{"rights":["Manage"]}`},
+		{"/v1/queues/v1", ""}, // named like all routes
+		{"/v1/access/v1?rule=owner", `{"rights":["Manage"]}`},
 		{"/v1/namespaces/other", `{"accessRules":[{"name":"other","rights":["Manage"]}]}`},
 	} {
 		if status, body := r.request("PUT", c.path, c.body, nil); status != http.StatusCreated {
@@ -56,7 +58,7 @@ func newServerWithKeys(t *testing.T) *testServer {
 	}
 	// Short keys that exist remain valid.
 	r.shorten("", "manager", "m")
-	for _, path := range []string{"orders", "t", "v1/queues"} {
+	for _, path := range []string{"orders", "t", "v1/queues", "v1"} {
 		r.shorten(path, "owner", "o")
 	}
 	r.shorten("orders", "user", "u")
@@ -143,6 +145,11 @@ func TestKeysReachTheirResourcesOnly(t *testing.T) {
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues", "", nil, 401},
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues/orders", "", nil, 401},
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues?api-version=2021-05", "", nil, 200},
+
+		{"a name like all routes", signed("http://localhost/v1", "owner", "o"), "GET", "/v1/queues", "", nil, 401},
+		{"a name like all routes", signed("http://localhost/v1", "owner", "o"), "GET", "/v1/status", "", nil, 401},
+		{"a name like all routes", signed("http://localhost/v1", "owner", "o"), "DELETE", "/v1/queues/orders", "", nil, 401},
+		{"a name like all routes", signed("http://localhost/v1", "owner", "o"), "GET", "/v1/queues/v1", "", nil, 200},
 
 		{"of another namespace", other, "GET", "/v1/queues", "", nil, 401},
 		{"of another namespace, signed for this host", signed("http://localhost/", "other", "x"), "GET", "/v1/queues?namespace=other", "", nil, 401},

@@ -28,19 +28,25 @@ type reloader struct {
 	file     *auditFile
 	logger   *slog.Logger
 
-	keys   []auth.Key // the configured keys in use
-	failed string     // the last failure that was logged
+	keys    []auth.Key       // the configured keys in use
+	hangups <-chan os.Signal // of catchHangups
+	failed  string           // the last failure that was logged
 }
 
-// start warns of short keys and reloads what changes until the returned function is called, which waits for the end. From then on
-// SIGHUP still does not end the process.
+// catchHangups returns a channel with SIGHUP. From then on, the signal does not end the process: one that comes before the member is
+// open waits in the channel.
+func catchHangups() <-chan os.Signal {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
+}
+
+// start warns of short keys and reloads what changes until the returned function is called, which waits for the end.
 func (r *reloader) start(ctx context.Context) (stop func()) {
 	warnShortKeys(ctx, r.keys, r.logger)
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // which ends a process that does not expect it
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { r.run(ctx, hangups) })
+	running.Go(func() { r.run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -48,14 +54,14 @@ func (r *reloader) start(ctx context.Context) (stop func()) {
 }
 
 // run ends with ctx.
-func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal) {
+func (r *reloader) run(ctx context.Context) {
 	ticker := time.NewTicker(keyFilesEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangups:
+		case <-r.hangups:
 			r.logger.InfoContext(ctx, "reload of keys, certificates and audit log was requested", "signal", "SIGHUP")
 			r.parts.expiries()
 			if err := r.file.reopen(); err != nil {

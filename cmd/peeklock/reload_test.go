@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -79,5 +80,28 @@ func TestHangupReloads(t *testing.T) {
 	kit.Eventually(t, "a file with too many secrets is reported", func() bool { return log.Has("failed to reload keys", "has 3 lines") })
 	if log.Has("secret of operators") {
 		t.Error("a secret is in the log")
+	}
+}
+
+// TestHangupBeforeTheMemberIsOpenDoesNotEndIt: systemd may reload a unit that is still starting, here because the name of the machine
+// does not resolve yet.
+func TestHangupBeforeTheMemberIsOpenDoesNotEndIt(t *testing.T) {
+	t.Parallel()
+	var log kit.LogLines
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--name", "a", "--dir", kit.MemoryDir(t), "--key-file", kit.WriteFile(t, "the secret of operators\n"),
+		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", "0.0.0.0:0", "--allow-remote-plain", "--advertise", "nowhere.invalid") //nolint:gosec // this test binary
+	cmd.Args[0], cmd.Stderr = "peeklock", &log // see TestMain
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "the name is looked up", func() bool { return log.Has("failed to resolve the setting advertise") })
+	for _, signal := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = cmd.Wait()
+	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		t.Errorf("ended by %v", status.Signal())
 	}
 }

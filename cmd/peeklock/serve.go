@@ -52,6 +52,7 @@ on which no other user or process has access.`,
 
 // serve runs a member until the context ends.
 func serve(ctx context.Context, p cli.Process, s *config.Settings, profile string) error {
+	hangups := catchHangups()
 	if err := s.Validate(); err != nil {
 		return cli.Usage(err)
 	}
@@ -100,7 +101,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	if err != nil {
 		return err
 	}
-	defer (&reloader{settings: s, parts: parts, member: m, file: auditFile, logger: logger, keys: keys.Keys}).start(ctx)()
+	defer (&reloader{settings: s, parts: parts, member: m, file: auditFile, logger: logger, keys: keys.Keys, hangups: hangups}).start(ctx)()
 	defer parts.memory.start(ctx)()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", cli.Version())
