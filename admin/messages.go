@@ -37,7 +37,11 @@ func (s *core) finderAt(r *http.Request) (*inspect.Finder, inspect.Place, error)
 		return nil, inspect.Place{}, fmt.Errorf("%w: this server has no messages", fsm.NotImplemented)
 	}
 	name, err := messageEntityName(r)
-	return s.config.Finder, inspect.Place{Namespace: contextOf(r).namespace, Name: name}, err
+	at := inspect.Place{Namespace: contextOf(r).namespace, Name: name}
+	if held := slotOf(r); held != nil {
+		at.Account = held.account
+	}
+	return s.config.Finder, at, err
 }
 
 // peekParameters are those of GET /v1/messages/{queue or subscription}.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -87,6 +88,9 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax)
 	case !c.credentials.Authenticated() && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
+	case !c.takeLink():
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The key has %d links to this member, on all its connections, and all keys together may have %d, each at most as many as are free. Detach some, or use connections to several members.",
+			c.account.Held(account.Links), c.account.Capacity(account.Links))
 	case l.temporary && len(c.temporaries) >= temporariesMax:
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax)
 	case l.isSecondTokenSender():
@@ -345,6 +349,19 @@ func (l *link) end() bool {
 	if created {
 		l.endTemporary()
 	}
+	return true
+}
+
+// takeLink takes a link of the account of the owner for an attach. If the attach is refused for another reason, updateAccount
+// gives it back. mu is held.
+func (c *conn) takeLink() bool {
+	if c.account == nil {
+		return true
+	}
+	if !c.account.Take(account.Links, 1) {
+		return false
+	}
+	c.memory.accountedLinks++
 	return true
 }
 

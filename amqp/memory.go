@@ -39,6 +39,7 @@ type memory struct {
 	partlySentBytes   int // bytes of deliveries that have begun and are not completely in the output buffer
 	queuedResponses   int // bytes of responses among conn.queuedBytes
 	accounted         int // bytes of responses in the account of the owner: those assembled or queued
+	accountedLinks    int // links in the account of the owner
 	writeBufferBytes  int // bytes of the buffer that the writer is sending
 	readerBufferBytes int // bytes of the buffers that the reader keeps
 }
@@ -61,6 +62,10 @@ func (c *conn) updateAccount() {
 	if responses := c.memory.responseBytes + c.memory.queuedResponses; c.account != nil && responses != c.memory.accounted {
 		c.account.Add(account.AnswerBytes, int64(responses-c.memory.accounted))
 		c.memory.accounted = responses
+	}
+	if c.account != nil && c.links != c.memory.accountedLinks {
+		c.account.Add(account.Links, int64(c.links-c.memory.accountedLinks))
+		c.memory.accountedLinks = c.links
 	}
 	held := c.heldBytes()
 	c.memory.account.Set(held)

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,5 +190,52 @@ func TestDispositionsThatStoreAreRefusedAboveTheShare(t *testing.T) {
 			t.Errorf("abandoned with %+v", d.State)
 		}
 		a.Add(account.SettledBytes, 1<<40)
+	})
+}
+
+// One key has at most as many links as are free, on all its connections; a link that ends is free again.
+func TestLinksOfOneKeyAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, first := piped(t, newFakeBroker("orders"))
+		all := s.Accounts()
+		others := all.Open(account.Owner{Namespace: 7, Key: "others"})
+		const free = 8
+		others.Add(account.Links, others.Capacity(account.Links)-free)
+		peers := []*peer{first, connect(t, s)}
+		attach := func(i uint32) *wire.Detach {
+			p := peers[i%2]
+			p.send(&wire.Attach{Name: fmt.Sprint(i), Handle: i, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}})
+			if a := expect[*wire.Attach](p); a.Source != nil {
+				return nil
+			}
+			return expect[*wire.Detach](p)
+		}
+		for _, p := range peers {
+			p.login()
+		}
+		links := uint32(0)
+		refused := attach(0)
+		for ; refused == nil && links < free; refused = attach(links) {
+			links++
+		}
+		if links != free/2 {
+			t.Fatalf("%d links were attached of %d that are free, want half", links, free)
+		}
+		if e := refused.Error; e.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(e.Description, "The key has 4 links") {
+			t.Errorf("refused with %+v", e)
+		}
+		peers[0].send(&wire.Detach{Handle: 0, Closed: true})
+		expect[*wire.Detach](peers[0])
+		if d := attach(links + 2); d != nil {
+			t.Errorf("a link in the place of one that has ended: %+v", d.Error)
+		}
+		for _, p := range peers {
+			_ = p.net.Close()
+		}
+		synctest.Wait()
+		if n := all.Used(account.Links) - others.Held(account.Links); n != 0 {
+			t.Errorf("%d links at the end", n)
+		}
 	})
 }

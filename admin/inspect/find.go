@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/topology"
@@ -20,7 +21,9 @@ const (
 	whereStepsMax   = evaluate.StepsMax // of its filter for one message, as of a rule
 	pageMessagesMax = 500               // of one peek
 	pageBytesMax    = 1 << 20           // of one peek; its first message may be larger
-	scansMax        = 4                 // requests at the same time; further ones are refused with ServerBusy
+	scansMax        = account.ScansMax  // requests at the same time; further ones are refused with ServerBusy
+	scanWithin      = 2 * time.Second   // how long a request waits for messages that others of its key hold in memory
+	copiesOfMessage = 3                 // of a message: as it is stored, encoded, and in JSON
 )
 
 // Broker is the interface of a Finder to the cluster: the methods of the same names of the gateway's Broker.
@@ -70,6 +73,8 @@ func New(broker Broker) *Finder { return &Finder{broker: broker, scans: make(cha
 type Place struct {
 	Namespace fsm.NamespaceID
 	Name      string // of a queue, topic or subscription
+	// Account is that of the caller, who may hold at most as much as is free; nil: nobody's, as for an operator.
+	Account *account.Account
 }
 
 // scan is a search in progress.
@@ -102,13 +107,52 @@ func (f *Finder) open(ctx context.Context, at Place, selection *api.Selection) (
 		return nil, nil, fmt.Errorf("%w: '%s' has no sessions: it was created without requiresSession", fsm.NotAllowed, at.Name)
 	}
 	ref.Sub = c.sub
+	largest, err := f.largestMessage(ctx, at.Namespace, &ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err = f.admit(ctx, at.Account, pageBytesMax+copiesOfMessage*largest+answerBytesMax)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &scan{broker: f.broker, at: ref, matcher: matcher{condition: c}, deadline: time.Now().Add(lookTimeMax)}, release, nil
+}
+
+// admit waits until a request may hold messages of so many bytes, and returns what ends that. Errors wrap fsm.ServerBusy.
+func (f *Finder) admit(ctx context.Context, of *account.Account, bytes int64) (release func(), err error) {
+	refusal := func(r account.Resource) error { return fmt.Errorf("%w: %s", fsm.ServerBusy, of.Refusal(r)) }
+	if !of.Wait(ctx, account.ScanBytes, bytes, scanWithin) {
+		return nil, refusal(account.ScanBytes)
+	}
+	if !of.Take(account.Scans, 1) {
+		of.Release(account.ScanBytes, bytes)
+		return nil, refusal(account.Scans)
+	}
 	select {
 	case f.scans <- struct{}{}:
 	default:
-		return nil, nil, fmt.Errorf("%w: this member searches for %d requests already: try again", fsm.ServerBusy, scansMax)
+		of.Release(account.Scans, 1)
+		of.Release(account.ScanBytes, bytes)
+		return nil, fmt.Errorf("%w: this member searches for %d requests already: try again", fsm.ServerBusy, scansMax)
 	}
-	s = &scan{broker: f.broker, at: ref, matcher: matcher{condition: c}, deadline: time.Now().Add(lookTimeMax)}
-	return s, func() { <-f.scans }, nil
+	return func() {
+		<-f.scans
+		of.Release(account.Scans, 1)
+		of.Release(account.ScanBytes, bytes)
+	}, nil
+}
+
+// largestMessage returns how large a message of an entity can be, in bytes. A peek returns one message at least, whatever its
+// size. Messages that are larger because the limit of the entity was lowered later are not considered.
+func (f *Finder) largestMessage(ctx context.Context, namespace fsm.NamespaceID, at *fsm.EntityRef) (int64, error) {
+	if topic, _, ok := fsm.SplitSubscriptionPath(at.Name); ok && at.Kind == fsm.SubscriptionEntity {
+		ref, err := f.broker.Resolve(ctx, namespace, topic)
+		if err != nil {
+			return 0, err //nolint:wrapcheck // admin names the entity
+		}
+		return int64(ref.Settings.MaxMessageBytes), nil
+	}
+	return int64(at.Settings.MaxMessageBytes), nil
 }
 
 // run looks at messages from a number on, until most are found, visit says that it is full, a limit is reached, or there are

@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/inspect"
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
@@ -213,6 +214,56 @@ func TestRequestsAreBounded(t *testing.T) {
 		b.messages = b.messages[:2]
 		close(b.hold)
 		requests.Wait()
+	})
+}
+
+// TestKeysShareTheSearches: one key gets half of the searches and waits for the memory of large messages, and a second key
+// gets in meanwhile.
+func TestKeysShareTheSearches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const large = 100 << 20
+		accounts := account.New(account.For(8 * 3 * large)) // ScanBytes: the messages of one search, and some
+		greedy, second := accounts.Open(account.Owner{Namespace: 1, Key: "a"}), accounts.Open(account.Owner{Namespace: 1, Key: "b"})
+		b := &fakeBroker{hold: make(chan struct{})}
+		b.add(t, `{"body":"x"}`, nil)
+		finder := inspect.New(b)
+		peek := func(of *account.Account) error {
+			_, err := finder.Peek(t.Context(), inspect.Place{Name: "orders", Account: of}, &api.Selection{}, 0, 1, 1)
+			return err
+		}
+		var requests sync.WaitGroup
+		begin := func(of *account.Account) {
+			requests.Go(func() {
+				if err := peek(of); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		begin(greedy)
+		begin(greedy)
+		if err := peek(greedy); !errors.Is(err, fsm.ServerBusy) || !strings.Contains(err.Error(), "requests that look at messages") {
+			t.Errorf("a third search of one key: %v", err)
+		}
+		begin(second)
+		if held := greedy.Held(account.ScanBytes); held < 2<<20 || accounts.Used(account.Scans) != 3 {
+			t.Errorf("%d bytes are held by a key, and %d searches in progress", held, accounts.Used(account.Scans))
+		}
+		close(b.hold)
+		requests.Wait()
+		b.hold = make(chan struct{})
+		b.at.Settings.MaxMessageBytes = large
+		begin(greedy)
+		began := time.Now()
+		if err := peek(greedy); !errors.Is(err, fsm.ServerBusy) || !strings.Contains(err.Error(), "bytes of messages") || time.Since(began) < time.Second {
+			t.Errorf("a second search for large messages, after %s: %v", time.Since(began), err)
+		}
+		close(b.hold)
+		requests.Wait()
+		if err := peek(greedy); err != nil || accounts.Used(account.ScanBytes) != 0 || accounts.Used(account.Scans) != 0 {
+			t.Errorf("afterwards: %v, %d bytes held", err, accounts.Used(account.ScanBytes))
+		}
 	})
 }
 

@@ -20,6 +20,9 @@ const (
 	HTTPMessages                 // requests over HTTP that send or settle messages
 	HTTPPolls                    // requests over HTTP that wait for messages
 	HTTPBytes                    // bytes of the bodies and answers of HTTP that are held
+	Scans                        // requests over HTTP that look at messages
+	ScanBytes                    // bytes of messages that these requests may hold
+	Links                        // links over AMQP
 	resourceCount
 )
 
@@ -28,6 +31,7 @@ func (r Resource) String() string {
 	return [resourceCount]string{
 		"requests in progress", "bytes of answers that are being built", "bytes of settlements in progress",
 		"HTTP requests in progress", "HTTP requests about messages in progress", "HTTP requests that wait for messages", "bytes of HTTP requests and answers",
+		"requests that look at messages", "bytes of messages that they look at", "links",
 	}[r]
 }
 
@@ -39,6 +43,7 @@ func For(memory int64) Capacities {
 	return Capacities{
 		Requests: requestsMax, AnswerBytes: memory / 4, SettledBytes: memory / 8,
 		HTTPRequests: HTTPRequestsMax, HTTPMessages: HTTPMessagesMax, HTTPPolls: HTTPPollsMax, HTTPBytes: memory / 8,
+		Scans: ScansMax, ScanBytes: memory / 8, Links: linksMax,
 	}
 }
 
@@ -48,6 +53,8 @@ const (
 	HTTPRequestsMax = 128    // requests of the administration in progress
 	HTTPMessagesMax = 128    // requests that send or settle messages
 	HTTPPollsMax    = 256    // requests that wait for messages
+	ScansMax        = 4      // requests that look at messages
+	linksMax        = 1 << 18
 )
 
 // Owner is the client whose requests an account counts.
@@ -148,6 +155,14 @@ func (a *Account) Held(r Resource) int64 {
 		return 0
 	}
 	return a.held[r].Load()
+}
+
+// Capacity returns how much of a resource all owners together may hold.
+func (a *Account) Capacity(r Resource) int64 {
+	if a == nil {
+		return 0
+	}
+	return a.all.capacities[r]
 }
 
 // retryEvery is the interval at which Wait tries again.
