@@ -197,6 +197,23 @@ func (h *fakeControl) Rules(_ context.Context, subscription string, skip, max in
 	return slices.Clone(all[:min(max, len(all))]), nil
 }
 
+// Rates returns those of two entities.
+func (h *fakeControl) Rates(_ context.Context, q topology.RatesQuery) []topology.EntityRates {
+	all := []topology.EntityRates{
+		{Name: "busy", Rates: topology.Rates{Outgoing: 3}, Samples: []topology.Sample{{Outgoing: 30}}},
+		{Name: "quiet", Rates: topology.Rates{Incoming: 2}, Samples: []topology.Sample{{Incoming: 20}}},
+	}
+	if q.Name == "" {
+		all[0].Samples, all[1].Samples = nil, nil
+		list := []topology.EntityRates{all[1], all[0]}
+		if q.Total {
+			list = slices.Insert(list, 0, topology.EntityRates{Samples: []topology.Sample{{Incoming: 20, Outgoing: 30}}})
+		}
+		return list
+	}
+	return slices.DeleteFunc(all, func(e topology.EntityRates) bool { return e.Name != q.Name })
+}
+
 func (h *fakeControl) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
 	counts := make([]fsm.Counts, len(entities))
 	for i := range counts {

@@ -38,6 +38,8 @@ const (
 	sessionAnswerBytes = 4 << 10   // of a session
 	// connectionAnswerBytes is of a connection with as many links as a page lists, each with a name and an entity as long as they may be.
 	connectionAnswerBytes = 128 << 10
+	ratesAnswerBytes      = 4 << 10   // of the rates of an entity without samples
+	seriesAnswerBytes     = 512 << 10 // of the samples of an hour
 	accessAnswerBytes     = 128 << 10 // of the access rules of an entity or a namespace
 	stateAnswerBytes      = 512 << 10 // of a session state; those of entities with larger messages are counted when they are known
 	ruleTestBytesMax      = 8 << 20   // of a rule test
@@ -180,6 +182,7 @@ func (s *controlAPI) accessRoutes() []route {
 	const accessRule, namespace = "access_rule", "namespace"
 	after, most := operation.Text("after", "next of the page before"), operation.Number("max", "namespaces of the page", pageEntitiesNormal, 1, pageEntitiesMax)
 	mostConnections := operation.Number("max", "connections of the page", connectionsNormal, 1, topology.ConnectionsMax)
+	mostRates := operation.Number("max", "entities of the answer", ratesNormal, 1, ratesMax)
 	routes := []route{
 		{operation.Operation{
 			Name: "listEndpoints", Pattern: "GET /v1/endpoints", Right: operation.AnyKey, Query: []operation.Parameter{operation.Text("entity", "of the key, where it is valid for one entity only")}, Answers: always(statusBytesMax),
@@ -189,6 +192,14 @@ func (s *controlAPI) accessRoutes() []route {
 			Name: "listConnections", Pattern: "GET /v1/connections", Right: operation.ManageNamespace, Query: []operation.Parameter{after, mostConnections}, Answer: topology.ConnectionPage{},
 			Summary: "Lists the AMQP connections of clients at all members with their links. An operator sees those of all namespaces.",
 		}, operation.Parameter{}, mostConnections, connectionAnswerBytes), "", "", s.listConnections},
+		{page(operation.Operation{
+			Name: "listRates", Pattern: "GET /v1/rates", Right: operation.ManageNamespace, Query: []operation.Parameter{mostRates, operation.Flag("total", "with the total of the namespace and its last hour")}, Answer: api.Rates{},
+			Summary: "Lists the busiest entities of a namespace with their messages per second.",
+		}, operation.Parameter{}, mostRates, ratesAnswerBytes), "", "", s.listRates},
+		{operation.Operation{
+			Name: "getRates", Pattern: "GET /v1/rates/{name...}", Right: operation.ManageEntity, Answers: always(seriesAnswerBytes), Answer: api.Rates{},
+			Summary: "Shows the messages per second of an entity in the last hour.",
+		}, "", "", s.showRates},
 		{operation.Operation{
 			Name: "closeConnection", Pattern: "DELETE /v1/connections/{name}", Right: operation.ManageNamespace,
 			Summary: "Closes a connection. Its client connects again.",

@@ -44,6 +44,8 @@ func queryFormats() []golden.Format {
 		{Name: "23 campaign, reply", Of: partition.Verdict(0)},
 		{Name: "26 usage, query", Of: struct{}{}},
 		{Name: "26 usage, reply", Of: quota.Report{}},
+		{Name: "30 rates, query", Of: topology.RatesQuery{}},
+		{Name: "30 rates, reply", Of: []topology.EntityRates(nil)},
 	}
 }
 
@@ -54,7 +56,7 @@ func TestQueryFormats(t *testing.T) {
 	formats := queryFormats()
 	for _, kind := range []rpc.QueryKind{
 		rpc.QueryHello, rpc.QueryPledge, rpc.QueryPlacement, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints, rpc.QueryReplaceReplica,
-		rpc.QueryCampaign, rpc.QueryUsage,
+		rpc.QueryCampaign, rpc.QueryUsage, rpc.QueryRates,
 	} {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
 		if !slices.ContainsFunc(formats, isFor) {

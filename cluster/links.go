@@ -63,6 +63,9 @@ func (n *Node) registerQueries() {
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
 	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
+	askRates.Handle(n.queries, func(_ context.Context, q topology.RatesQuery) ([]topology.EntityRates, error) {
+		return n.ledRates(q), nil
+	})
 	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
 	n.registerClientQueries()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/quota"
+	"github.com/peeklock/peeklock/cluster/rates"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
@@ -62,6 +63,7 @@ type Node struct {
 	space        *space.Monitor
 	slowDisk     *slowdisk.Monitor
 	quotas       *quota.Monitor
+	rates        *rates.Recorder
 	health       *health.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router

@@ -28,6 +28,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/quota"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rates"
 	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
@@ -182,7 +183,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	for _, task := range []func(context.Context){
-		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.slowDisk.Run, n.quotas.Run, n.clockLoop,
+		n.router.Run, n.confirmed.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.slowDisk.Run, n.quotas.Run, n.rates.Run, n.clockLoop,
 		n.comparer.Run, n.forwarder.Run,
 	} {
 		n.startTask(task)
@@ -271,6 +272,7 @@ func (n *Node) confirmRemoved(ctx context.Context, id fsm.PartitionID, number ui
 // openParts creates the parts that reach other members through the node.
 func (n *Node) openParts() {
 	n.quotas = n.newQuotas()
+	n.rates = rates.New(n.replicas.All)
 	n.healer = &replicas.Healer{Set: n.replicas, Leader: n.router.Leader, Go: n.startTask}
 	n.retirer = &replicas.Retirer{
 		Set: n.replicas, Confirm: n.confirmRemoved, Go: n.startTask, Busy: make(chan struct{}, 1),

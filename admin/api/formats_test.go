@@ -34,6 +34,7 @@ func apiFormats() []golden.Format {
 		{Name: "redrive", Of: RedriveRequest{}},
 		{Name: "affected", Of: Affected{}},
 		{Name: "endpoints", Of: Endpoints{}},
+		{Name: "rates", Of: Rates{}},
 		{Name: "topic", Of: Topic{}},
 		{Name: "topics", Of: TopicPage{}},
 		{Name: "subscription", Of: Subscription{}},

@@ -58,6 +58,7 @@ const (
 	QueryConnections     QueryKind = 27 // of clients, at a member
 	QueryCloseConnection QueryKind = 28 // of a client, at its member
 	QueryLockHolders     QueryKind = 29 // which connections of a member hold locks
+	QueryRates           QueryKind = 30 // of entities whose partitions a member leads
 )
 
 // ReplyStatus says how a query ended.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/totals"
 )
 
 // What parts of the state take in memory, in bytes, about: TestUsageIsWhatTheStateTakes compares them with the heap.
@@ -34,19 +35,36 @@ const (
 // returns the id of the last one; done means that there are no more. Copies in subscriptions share the payload of
 // their topic. It reads running totals, whatever the number of messages.
 func (q *Machine) EachUsage(after fsm.EntityID, most int, visit func(fsm.EntityID, fsm.Usage)) (last fsm.EntityID, done bool) {
-	i, found := q.entityIndex(after)
-	if found {
-		i++
-	}
-	rest := q.entities[i:]
-	if done = len(rest) <= most; !done {
-		rest = rest[:most]
-	}
-	for _, x := range rest {
+	page, done := q.entitiesAfter(after, most)
+	for _, x := range page {
 		visit(x.id, x.usage())
 		last = x.id
 	}
 	return last, done
+}
+
+// EachTotals is like EachUsage for the totals of entities, which are valid during the call, and their active and dead-lettered messages.
+func (q *Machine) EachTotals(after fsm.EntityID, most int, visit func(id fsm.EntityID, all *totals.Totals, active, deadLetter uint64)) (last fsm.EntityID, done bool) {
+	page, done := q.entitiesAfter(after, most)
+	for _, x := range page {
+		main := &x.subs[fsm.MainQueue].ix
+		visit(x.id, &x.totals, main.Count(fsm.Ready)+main.Count(fsm.Locked), x.subs[fsm.DeadLetterQueue].storedCount())
+		last = x.id
+	}
+	return last, done
+}
+
+// entitiesAfter returns at most most entities, by id, from the first after an id; done means that there are no more.
+func (q *Machine) entitiesAfter(after fsm.EntityID, most int) (page []*entityState, done bool) {
+	i, found := q.entityIndex(after)
+	if found {
+		i++
+	}
+	page = q.entities[i:]
+	if done = len(page) <= most; !done {
+		page = page[:most]
+	}
+	return page, done
 }
 
 // usage returns what an entity takes.

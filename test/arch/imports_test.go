@@ -47,10 +47,11 @@ func packageImports() map[string][]string {
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
-		"cluster":            {"fsm", "fsm/queue", "fsm/totals", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "fsm/catalog", "fsm/queue", "fsm/totals", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/rates", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/confirm":    {},
+		"cluster/rates":      {"fsm", "fsm/totals", "partition", "cluster/raftgroup", "topology"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup", "topology"},
 		"cluster/move":       {"fsm", "fsm/catalog", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "topology"},
 		"cluster/datadir":    {"fsm", "cluster/gossip", "cluster/starts", "partition/disk"},

@@ -6,9 +6,9 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 )
 
-// Nouns returns the commands of the cluster, its members, its partitions, the connections of clients, and of contexts.
+// Nouns returns the commands of the cluster, its members, its partitions, the connections of clients and the rates of entities, and of contexts.
 func Nouns() []command.Noun {
-	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), connectionNoun(), contextNoun()}
+	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), connectionNoun(), contextNoun(), {Verbs: []command.Verb{topVerb()}}}
 }
 
 func clusterNoun() command.Noun {

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/query"
+	"github.com/peeklock/peeklock/cluster/rates"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/topology"
+)
+
+// ratesTimeout bounds the query to one member about the rates of entities.
+const ratesTimeout = 2 * time.Second
+
+// askRates asks a member for the rates of entities whose partitions it leads.
+var askRates = rpc.Query[topology.RatesQuery, []topology.EntityRates]{Kind: rpc.QueryRates} //nolint:gochecknoglobals // never changed
+
+// ledRates answers askRates.
+func (n *Node) ledRates(q topology.RatesQuery) []topology.EntityRates {
+	leads := make(map[fsm.PartitionID]bool)
+	for id, group := range n.replicas.All() {
+		leads[id] = group.Status().IsLeader
+	}
+	found := make(map[fsm.EntityID]topology.Rates)
+	n.rates.Each(func(id fsm.EntityID, in fsm.PartitionID, now topology.Rates) {
+		if leads[in] {
+			found[id] = now
+		}
+	})
+	var list []topology.EntityRates
+	kinds := make(map[fsm.EntityID]fsm.EntityKind) // of the entities of the namespace
+	query.Replicas{Local: transport{n}.LocalReplica}.ViewCatalog(func(c *catalog.Machine) {
+		for id, now := range found {
+			e, known := c.ByID(id)
+			if !known || e.Dropping || e.Namespace != q.Namespace || q.Name != "" && !strings.EqualFold(e.Name, q.Name) {
+				continue
+			}
+			kinds[id] = e.Kind
+			r := topology.EntityRates{Name: e.Name, Kind: e.Kind.String(), Rates: now}
+			if q.Name != "" {
+				r.Samples = n.rates.Samples(id)
+			}
+			list = append(list, r)
+		}
+	})
+	if q.Total && q.Name == "" {
+		list = append(list, n.rates.Total(func(id fsm.EntityID) (isCounted, isSubscription bool) {
+			kind, found := kinds[id]
+			return found, kind == fsm.SubscriptionEntity
+		}))
+	}
+	return list
+}
+
+// Rates returns the rates of the busiest entities of a namespace, by name, or those of the named one, with the samples of the
+// last hour. The total, if it is asked for, is first. It asks all living members, each for up to 2 s. Entities whose leader does not answer are missing, and so are those without
+// messages in the last hour.
+func (o *Operator) Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates {
+	ctx, cancel := context.WithTimeout(ctx, ratesTimeout)
+	defer cancel()
+	alive := o.node.gossip.Alive()
+	answers := make([][]topology.EntityRates, len(alive))
+	var asking sync.WaitGroup
+	for i, member := range alive {
+		asking.Go(func() {
+			answers[i], _ = askRates.Ask(ctx, o.node.member(member), q)
+		})
+	}
+	asking.Wait()
+	all := slices.Concat(answers...)
+	slices.SortStableFunc(all, func(a, b topology.EntityRates) int { return strings.Compare(a.Name, b.Name) })
+	merged := all[:0]
+	for i := range all {
+		if last := len(merged) - 1; last >= 0 && merged[last].Name == all[i].Name && merged[last].Kind == all[i].Kind {
+			rates.Add(&merged[last], &all[i]) // another shard
+			continue
+		}
+		merged = append(merged, all[i])
+	}
+	return merged
+}
