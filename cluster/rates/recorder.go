@@ -13,12 +13,12 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-// Limits of a Recorder. A series is 13 KB, so EntitiesMax of them take 11.2 MiB, and candidates 3 MiB at most.
+// Limits of a Recorder. A series is 13 KB, so EntitiesMax of them take 11.4 MiB, and candidates 3 MiB at most.
 const (
 	// EntitiesMax is the number of entities, or shards, with samples.
 	EntitiesMax = 900
 	// candidatesMax bounds the other entities whose totals are compared with those of the sample before.
-	candidatesMax = 32_768
+	candidatesMax = 8192
 	pageEntities  = 256 // entities read under one lock of a state machine
 	scoreSamples  = 64  // samples after which activity counts a third for the choice of entities
 	replacedMax   = 32  // entities that lose their samples to busier ones in one sample
@@ -31,7 +31,9 @@ type Recorder struct {
 	mu         sync.Mutex
 	ticks      uint64 // samples taken so far
 	series     map[fsm.EntityID]*series
-	candidates map[fsm.EntityID]candidate // entities without samples
+	candidates map[fsm.EntityID]candidate // entities without samples that were ever active
+	isLossy    bool                       // candidates did not have room for all of them
+	scanned    map[fsm.PartitionID]uint64 // ticks at which partitions were read completely
 	replaced   int                        // entities that lost their samples in the current sample
 	least      uint64                     // lowest score when it began
 }
@@ -46,12 +48,18 @@ type series struct {
 	score     uint64        // decaying sum of activity
 }
 
-// candidate is the activity of an entity without samples until a tick.
-type candidate struct{ activity, seen uint64 }
+// candidate is an entity without samples.
+type candidate struct {
+	last    totals.Totals
+	seen    uint64 // tick at which it was found
+	changed uint64 // tick at which it was active
+}
 
 // New returns a Recorder of the replicas that groups returns.
 func New(groups func() map[fsm.PartitionID]*partition.Group) *Recorder {
-	return &Recorder{groups: groups, series: make(map[fsm.EntityID]*series), candidates: make(map[fsm.EntityID]candidate)}
+	return &Recorder{
+		groups: groups, series: make(map[fsm.EntityID]*series), candidates: make(map[fsm.EntityID]candidate), scanned: make(map[fsm.PartitionID]uint64),
+	}
 }
 
 // Run takes samples until the context ends.
@@ -91,6 +99,7 @@ func (r *Recorder) sampleAll() {
 			})
 			r.record(id, page)
 		}
+		r.finish(id)
 	}
 	r.forget()
 }
@@ -108,43 +117,63 @@ func (r *Recorder) begin() {
 func (r *Recorder) record(id fsm.PartitionID, page []reading) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	hadAll := !r.isLossy && r.ticks > 1 && r.scanned[id] == r.ticks-1
 	for i := range page {
 		x := &page[i]
 		if s := r.series[x.id]; s != nil {
 			s.add(r.ticks, x)
-		} else if score, admitted := r.consider(x); admitted {
-			r.series[x.id] = &series{partition: id, last: x.totals, first: r.ticks + 1, seen: r.ticks, score: score}
+		} else if last, score, admitted := r.consider(x, hadAll); admitted {
+			s := &series{partition: id, last: last, first: r.ticks, score: score}
+			s.add(r.ticks, x)
+			r.series[x.id] = s
 			delete(r.candidates, x.id)
 		}
 	}
 }
 
-// consider reports whether an entity gets samples, and with which score: it was active since the last sample, and there is room, or it was
-// twice as active as the least active entity with samples, which loses them.
-func (r *Recorder) consider(x *reading) (score uint64, admitted bool) {
+// finish ends the readings of a partition in the current sample.
+func (r *Recorder) finish(id fsm.PartitionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.scanned[id] = r.ticks
+}
+
+// consider reports whether an entity gets samples, from which totals on and with which score: it was active since the last sample, and there
+// is room, or it was twice as active as the least active entity with samples, which loses them. hadAll means that an unknown entity was
+// not active before the last sample.
+func (r *Recorder) consider(x *reading, hadAll bool) (last totals.Totals, score uint64, admitted bool) {
 	now := activity(&x.totals)
-	before, known := r.candidates[x.id]
-	if !known && (now == 0 || len(r.candidates) >= candidatesMax) {
-		return 0, false
+	c, known := r.candidates[x.id]
+	last = c.last
+	before := activity(&last)
+	switch {
+	case !known && now == 0:
+		return last, 0, false
+	case !known && len(r.candidates) >= candidatesMax:
+		r.isLossy = true
+		return last, 0, false
+	case now != before:
+		c.changed = r.ticks
 	}
-	r.candidates[x.id] = candidate{now, r.ticks}
-	if !known || now <= before.activity {
-		return 0, false
+	c.last, c.seen = x.totals, r.ticks
+	r.candidates[x.id] = c
+	if !known && !hadAll || now <= before {
+		return last, 0, false
 	}
-	score = (now - before.activity) * scoreSamples // what it has if it stays as active
+	score = (now - before) * scoreSamples // what it has if it stays as active
 	if len(r.series) < EntitiesMax {
-		return score, true
+		return last, score, true
 	}
 	if r.replaced == replacedMax || score <= 2*r.least {
-		return 0, false // at little cost: there may be many candidates
+		return last, 0, false // at little cost: there may be many candidates
 	}
 	id, least := r.leastActive()
 	if score <= 2*least {
-		return 0, false
+		return last, 0, false
 	}
 	r.replaced++
 	delete(r.series, id)
-	return score, true
+	return last, score, true
 }
 
 // leastActive returns the entity with the lowest score.
@@ -158,7 +187,8 @@ func (r *Recorder) leastActive() (id fsm.EntityID, score uint64) {
 	return id, score
 }
 
-// forget removes what the current sample did not find: entities that were deleted, or have no replica here any more.
+// forget removes what the current sample did not find: entities that were deleted, or have no replica here any more. If there
+// is no room for all candidates, it also removes those that were not active for an hour.
 func (r *Recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +198,13 @@ func (r *Recorder) forget() {
 		}
 	}
 	for id, c := range r.candidates {
-		if c.seen != r.ticks {
+		if c.seen != r.ticks || r.isLossy && c.changed+topology.RateSamplesMax < r.ticks {
 			delete(r.candidates, id)
+		}
+	}
+	for id, tick := range r.scanned {
+		if tick != r.ticks {
+			delete(r.scanned, id)
 		}
 	}
 }

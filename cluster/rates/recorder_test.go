@@ -37,6 +37,7 @@ func (f *feed) pass(incoming uint64, ids ...fsm.EntityID) {
 		page = append(page, reading{id, *all, all.Incoming, 2})
 	}
 	f.record(1, page)
+	f.finish(1)
 	f.forget()
 }
 
@@ -45,22 +46,21 @@ func TestRecorderKeepsAnHour(t *testing.T) {
 	t.Parallel()
 	f := newFeed()
 	f.pass(0, 1, 2) // the totals of before are no activity
-	f.pass(30, 1)
 	if got := f.Samples(1); len(got) != 0 {
-		t.Errorf("%d samples before the second reading of an active entity, want none", len(got))
+		t.Errorf("%d samples of an entity that has not been active, want none", len(got))
 	}
 	for range 3 {
 		f.pass(30, 1)
 	}
 	f.pass(0, 1)
 	want := []topology.Sample{
-		{Incoming: 30, Active: 1060, DeadLetter: 2}, {Incoming: 30, Active: 1090, DeadLetter: 2}, {Incoming: 30, Active: 1120, DeadLetter: 2}, {Active: 1120, DeadLetter: 2},
+		{Incoming: 30, Active: 1030, DeadLetter: 2}, {Incoming: 30, Active: 1060, DeadLetter: 2}, {Incoming: 30, Active: 1090, DeadLetter: 2}, {Active: 1090, DeadLetter: 2},
 	}
 	if diff := cmp.Diff(want, f.Samples(1)); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)
 	}
 	f.Each(func(id fsm.EntityID, in fsm.PartitionID, now topology.Rates) {
-		if want := (topology.Rates{Incoming: 90. / 40, Active: 1120, DeadLetter: 2}); id != 1 || in != 1 || now != want {
+		if want := (topology.Rates{Incoming: 90. / 40, Active: 1090, DeadLetter: 2}); id != 1 || in != 1 || now != want {
 			t.Errorf("entity %d in partition %d has rates %+v, want %+v of entity 1", id, in, now, want)
 		}
 	})
@@ -75,9 +75,15 @@ func TestRecorderKeepsAnHour(t *testing.T) {
 	if got := f.Samples(1); got[len(got)-1].Incoming != 0 {
 		t.Errorf("lower totals give a sample of %+v, want 0", got[len(got)-1])
 	}
+	f.totals[3] = &totals.Totals{} // created since the last sample
+	f.pass(7, 3)
+	if got := f.Samples(3); len(got) != 1 || got[0].Incoming != 7 {
+		t.Errorf("a new entity has the samples %+v, want its first messages", got)
+	}
 	delete(f.totals, 1)
+	delete(f.totals, 3)
 	f.pass(0)
-	if got := f.Samples(1); got != nil {
+	if got := f.Samples(1); got != nil || len(f.series) != 0 {
 		t.Errorf("a deleted entity has %d samples, want none", len(got))
 	}
 }
@@ -100,6 +106,22 @@ func TestRecorderIsBounded(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	f.pass(1, idle...)
+	f.pass(1, idle...)
+	for range topology.RateSamplesMax + 2 { // later ones get a place
+		f.begin()
+		f.record(1, nil)
+		for id, c := range f.candidates {
+			c.seen = f.ticks
+			f.candidates[id] = c
+		}
+		for _, s := range f.series {
+			s.seen = f.ticks
+		}
+		f.forget()
+	}
+	if !f.isLossy || len(f.candidates) != 0 {
+		t.Errorf("%d candidates after an idle hour without room for all, want none", len(f.candidates))
+	}
 	f.pass(1, idle...)
 	if len(f.series) != EntitiesMax || len(f.candidates) != candidatesMax || f.Samples(busy[0]) == nil {
 		t.Errorf("%d series, %d candidates, want %d and %d with the busiest entities", len(f.series), len(f.candidates), EntitiesMax, candidatesMax)
