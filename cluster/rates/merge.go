@@ -47,13 +47,14 @@ func (r *Recorder) Total(counts func(id fsm.EntityID) (isCounted, isSubscription
 		if !isCounted {
 			continue
 		}
-		one := s.newest(topology.RateSamplesMax)
-		length = max(length, len(one))
-		for i := range one {
+		for tick := s.firstOf(topology.RateSamplesMax); tick <= s.seen; tick++ {
+			age := int(s.seen - tick)
+			length = max(length, age+1)
+			sample := s.samples[tick%topology.RateSamplesMax]
 			if isSubscription {
-				one[i].Incoming = 0
+				sample.Incoming = 0
 			}
-			addSample(&samples[len(samples)-len(one)+i], &one[i])
+			addSample(&samples[len(samples)-1-age], &sample)
 		}
 	}
 	sum.Samples = slices.Clone(samples[len(samples)-length:])

@@ -258,9 +258,13 @@ func (r *Recorder) Samples(id fsm.EntityID) []topology.Sample {
 
 // newest returns the newest samples, at most most, oldest first.
 func (s *series) newest(most uint64) []topology.Sample {
-	samples := make([]topology.Sample, 0, most)
-	for tick := max(s.first, s.seen+1-min(s.seen+1, most)); tick <= s.seen; tick++ {
+	first := s.firstOf(most)
+	samples := make([]topology.Sample, 0, s.seen+1-first)
+	for tick := first; tick <= s.seen; tick++ {
 		samples = append(samples, s.samples[tick%topology.RateSamplesMax])
 	}
 	return samples
 }
+
+// firstOf returns the tick of the first of the newest samples, at most most.
+func (s *series) firstOf(most uint64) uint64 { return max(s.first, s.seen+1-min(s.seen+1, most)) }

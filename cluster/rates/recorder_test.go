@@ -150,6 +150,20 @@ func TestRecorderIsBounded(t *testing.T) {
 	}
 }
 
+// A message that a topic copies to subscriptions is incoming once in the total, and samples of the same age add up.
+func TestTotal(t *testing.T) {
+	t.Parallel()
+	f := newFeed()
+	f.pass(0, 1, 2, 3)
+	f.pass(10, 1)
+	f.pass(10, 1, 2, 3)
+	sum := f.Total(func(id fsm.EntityID) (isCounted, isSubscription bool) { return id != 3, id == 2 })
+	want := []topology.Sample{{Incoming: 10, Active: 1010, DeadLetter: 2}, {Incoming: 10, Active: 1020 + 1010, DeadLetter: 4}}
+	if diff := cmp.Diff(want, sum.Samples); diff != "" || sum.Incoming != 1 {
+		t.Errorf("the total has %v incoming a second, want 1; samples (-want +got):\n%s", sum.Incoming, diff)
+	}
+}
+
 // The shards of an entity add up, newest samples together.
 func TestAdd(t *testing.T) {
 	t.Parallel()
