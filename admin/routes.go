@@ -192,10 +192,11 @@ func (s *controlAPI) accessRoutes() []route {
 			Name: "listConnections", Pattern: "GET /v1/connections", Right: operation.ManageNamespace, Query: []operation.Parameter{after, mostConnections}, Answer: topology.ConnectionPage{},
 			Summary: "Lists the AMQP connections of clients at all members with their links. An operator sees those of all namespaces.",
 		}, operation.Parameter{}, mostConnections, connectionAnswerBytes), "", "", s.listConnections},
-		{page(operation.Operation{
-			Name: "listRates", Pattern: "GET /v1/rates", Right: operation.ManageNamespace, Query: []operation.Parameter{mostRates, operation.Flag("total", "with the total of the namespace and its last hour")}, Answer: api.Rates{},
+		{operation.Operation{
+			Name: "listRates", Pattern: "GET /v1/rates", Right: operation.ManageNamespace, Query: []operation.Parameter{mostRates, operation.Flag("total", "with the total of the namespace and its last hour")},
+			Work: always(ratesMax / entriesPerUnit), Answers: func(query url.Values) int { return seriesAnswerBytes + mostRates.Of(query)*ratesAnswerBytes }, Answer: api.Rates{},
 			Summary: "Lists the busiest entities of a namespace with their messages per second.",
-		}, operation.Parameter{}, mostRates, ratesAnswerBytes), "", "", s.listRates},
+		}, "", "", s.listRates},
 		{operation.Operation{
 			Name: "getRates", Pattern: "GET /v1/rates/{name...}", Right: operation.ManageEntity, Answers: always(seriesAnswerBytes), Answer: api.Rates{},
 			Summary: "Shows the messages per second of an entity in the last hour.",

@@ -111,7 +111,7 @@ func (f *Finder) open(ctx context.Context, at Place, selection *api.Selection) (
 	if err != nil {
 		return nil, nil, err
 	}
-	release, err = f.admit(ctx, at.Account, pageBytesMax+copiesOfMessage*largest+answerBytesMax)
+	release, err = f.admit(ctx, at.Account, pageBytesMax+copiesOfMessage*largest+AnswerBytesMax)
 	if err != nil {
 		return nil, nil, err
 	}
