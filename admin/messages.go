@@ -46,17 +46,29 @@ func (s *core) finderAt(r *http.Request) (*inspect.Finder, inspect.Place, error)
 
 // peekParameters are those of GET /v1/messages/{queue or subscription}.
 func peekParameters() []operation.Parameter {
-	return []operation.Parameter{
+	return append(
+		selectionParameters(),
 		operation.Text("subQueue", "main (also without it), deadLetter or transferDeadLetter"),
+		operation.Text("sequence", "sequence numbers, at most 1000, separated by commas"),
+		operation.Text("from", "the first sequence number: next of the page before"),
+	)
+}
+
+// tailParameters are the parameters of the query of a tail.
+func tailParameters() []operation.Parameter {
+	return append(selectionParameters(), operation.Text("after", "cursor of the answer before; without it, the answer has no messages and the cursor of the end"))
+}
+
+// selectionParameters are the parameters that peeks and tails share.
+func selectionParameters() []operation.Parameter {
+	return []operation.Parameter{
 		operation.Text("state", "active, locked, deferred or scheduled; several are separated by commas"),
 		operation.Text("session", "id of the session"),
-		operation.Text("sequence", "sequence numbers, at most 1000, separated by commas"),
 		operation.Text("where", "an SQL filter, as in a rule"),
 		operation.Text("contains", "a text in the body, at most 1024 bytes"),
 		operation.Text("path", "a path in a JSON body: $.customer.id, or $.customer.id=7"),
 		operation.Text("reason", "of a dead letter"),
 		operation.Time("before", "enqueued before it"),
-		operation.Text("from", "the first sequence number: next of the page before"),
 		mostPeeked(), mostOfBody(),
 	}
 }
@@ -98,6 +110,36 @@ func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
 	}
 	page, err := finder.Peek(r.Context(), at, &selection, from, most, bodyMax)
 	chargeLater(r, page.Looked/messagesPerUnit)
+	if err != nil {
+		return withEntityName(at.Name, err)
+	}
+	s.writeJSON(w, r, http.StatusOK, page)
+	return nil
+}
+
+// tail is GET /v1/tail/{queue or subscription}: the messages behind a cursor, without locking them.
+func (s *controlAPI) tail(w http.ResponseWriter, r *http.Request) error {
+	finder, at, err := s.finderAt(r)
+	if err != nil {
+		return err
+	}
+	selection, err := selectionOf(r)
+	if err != nil {
+		return err
+	}
+	after, err := inspect.ParseCursor(r.URL.Query().Get("after"))
+	if err != nil {
+		return err
+	}
+	most, err := numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax)
+	if err != nil {
+		return err
+	}
+	bodyMax, err := numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
+	if err != nil {
+		return err
+	}
+	page, err := finder.Tail(r.Context(), at, &selection, after, most, bodyMax)
 	if err != nil {
 		return withEntityName(at.Name, err)
 	}

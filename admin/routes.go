@@ -147,6 +147,10 @@ func (s *controlAPI) messageRoutes() []route {
 			Answer: api.MessagePage{}, Summary: "Shows messages of a queue or subscription that meet all conditions, without locking them.",
 		}, "", "", s.peek},
 		{operation.Operation{
+			Name: "tailMessages", Pattern: "GET /v1/tail/{name...}", Right: operation.ListenEntity, Query: tailParameters(), Work: always(peekWork), Answers: peekAnswerBytes,
+			Answer: api.TailPage{}, Summary: "Shows the messages of a queue or subscription behind a cursor, without locking them.",
+		}, "", "", s.tail},
+		{operation.Operation{
 			Name: "purgeMessages", Pattern: "POST /v1/purge/{name...}", Right: operation.ManageEntity, Work: always(purgeMessagesMax / messagesPerUnit), Body: api.PurgeRequest{}, Answer: api.Affected{},
 			Summary: "Deletes ready messages, oldest first. A count of 0 means that no more are left.",
 		}, "purge", messages, s.purge},

@@ -44,6 +44,7 @@ func apiFormats() []golden.Format {
 		{Name: "rules", Of: RulePage{}},
 		{Name: "session", Of: Session{}},
 		{Name: "sessions", Of: SessionPage{}},
+		{Name: "tail", Of: TailPage{}},
 		{Name: "connections", Of: topology.ConnectionPage{}},
 		{Name: "namespace", Of: Namespace{}},
 		{Name: "namespace, request", Of: NamespaceRequest{}},

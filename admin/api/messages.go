@@ -70,6 +70,15 @@ type MessagePage struct {
 	End      bool               `json:"end"`
 }
 
+// TailPage is the answer of GET /v1/tail/{name}. Cursor is the "after" of the next request; without "after" the answer has the
+// cursor of the end, and no messages. More says that further messages are there already.
+type TailPage struct {
+	Messages []Message `json:"messages"`
+	Looked   int       `json:"looked"` // messages that were compared with the selection
+	Cursor   string    `json:"cursor"`
+	More     bool      `json:"more"`
+}
+
 // MessageChange is the body of POST /v1/delete, /v1/cancel, /v1/undefer and, with the fields of Redrive, /v1/redrive: the
 // messages of a selection from a number on.
 type MessageChange struct {

@@ -34,20 +34,8 @@ func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, f
 	}
 	defer release()
 	page := api.MessagePage{Messages: []api.Message{}}
-	bytes := 0
-	s.most = most
-	s.visit = func(d *fsm.Delivery) (full bool, err error) {
-		shown, err := describe(&s.at, d, bodyMax)
-		if err != nil {
-			return false, err
-		}
-		size := min(shown.BodyBytes, bodyMax) + len(d.Payload) + len(d.Patches) - shown.BodyBytes
-		if bytes += size; bytes > AnswerBytesMax && len(page.Messages) > 0 {
-			return true, nil
-		}
-		page.Messages = append(page.Messages, shown)
-		return false, nil
-	}
+	visit := &pageVisit{at: &s.at, bodyMax: bodyMax, to: &page.Messages}
+	s.most, s.visit = most, visit.visit
 	if err := s.run(ctx, from); err != nil {
 		return api.MessagePage{}, err
 	}
@@ -56,6 +44,28 @@ func (f *Finder) Peek(ctx context.Context, at Place, selection *api.Selection, f
 		f.nameHolders(ctx, &s.at, page.Messages)
 	}
 	return page, nil
+}
+
+// pageVisit describes messages for an answer, up to AnswerBytesMax.
+type pageVisit struct {
+	at      *fsm.EntityRef
+	bodyMax int
+	to      *[]api.Message
+	bytes   int
+}
+
+// visit appends a message to the answer, or reports that the answer is full.
+func (p *pageVisit) visit(d *fsm.Delivery) (full bool, err error) {
+	shown, err := describe(p.at, d, p.bodyMax)
+	if err != nil {
+		return false, err
+	}
+	size := min(shown.BodyBytes, p.bodyMax) + len(d.Payload) + len(d.Patches) - shown.BodyBytes
+	if p.bytes += size; p.bytes > AnswerBytesMax && len(*p.to) > 0 {
+		return true, nil
+	}
+	*p.to = append(*p.to, shown)
+	return false, nil
 }
 
 // nameHolders sets the holders of locked messages.
