@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/connection"
@@ -45,7 +46,11 @@ func newServiceAPI(c *core) *serviceAPI {
 	s := &serviceAPI{core: c}
 	const one, rules = "/{entity...}", "/{topic...}/Subscriptions/{name}/Rules"
 	of := func(name, pattern string, right operation.Right, answerBytes int, summary string) operation.Operation {
-		return operation.Operation{Name: name, Pattern: pattern, Right: right, Answers: always(answerBytes), Summary: summary}
+		status := http.StatusOK
+		if strings.HasPrefix(name, "create") {
+			status = http.StatusCreated
+		}
+		return operation.Operation{Name: name, Pattern: pattern, Right: right, Answers: always(answerBytes), Statuses: []int{status}, Summary: summary}
 	}
 	s.routes = map[atomKey]atomRoute{
 		{atom.NamespaceResource, http.MethodGet, false}: {of("getNamespaceInfo", "GET /$namespaceinfo", operation.ManageNamespace, atomEntryBytes, "Shows the namespace."), "", s.atomNamespaceInfo},

@@ -34,6 +34,9 @@ const (
 	answerShareWithin = 5 * time.Second // for the share of an answer that is still to be built, before the request is refused
 )
 
+// reservedPart is the part of the bytes that all owners share which an answer takes at most before it is built.
+const reservedPart = 8
+
 // answerBytesPerSecondMin is how fast clients must read long answers.
 const answerBytesPerSecondMin = 256 << 10
 
@@ -51,8 +54,11 @@ const (
 	writeCost       = 25   // an entry in the log of the catalog
 	entriesPerUnit  = 4    // entities, rules or sessions that a list reads
 	skippedPerUnit  = 1000 // rules or sessions before a page
-	messagesPerUnit = 16   // messages that a request looks at or deletes
-	peekWork        = 20   // a request to the leaders of an entity
+	skippedMax      = 1 << 21
+	testedPerUnit   = 2       // rules that a rule test compiles and evaluates
+	bodyUnitBytes   = 4 << 10 // of the body of a request
+	messagesPerUnit = 16      // messages that a request looks at or deletes
+	peekWork        = 20      // a request to the leaders of an entity
 	changeWork      = inspect.ChangeMessagesMax / messagesPerUnit
 	sendAgainWork   = 25  // a dead letter that is sent again, in a transaction
 	answerUnitBytes = 512 // of an answer

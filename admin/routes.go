@@ -48,7 +48,7 @@ const (
 
 // page returns an operation that lists entries: its price and its answer grow with the page, and its price with what is skipped.
 func page(o operation.Operation, skip, most operation.Parameter, entryBytes int) operation.Operation {
-	o.Work = func(query url.Values) int { return most.Of(query)/entriesPerUnit + skip.Of(query)/skippedPerUnit }
+	o.Work = func(query url.Values) int { return most.Of(query)/entriesPerUnit + min(skip.Of(query), skippedMax)/skippedPerUnit }
 	o.Answers = func(query url.Values) int { return operation.SmallAnswerBytes + most.Of(query)*entryBytes }
 	return o
 }

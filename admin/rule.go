@@ -190,7 +190,7 @@ func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
 			if err := test.subscription(r.Context(), subscriptions[i].Name); err != nil {
 				return err
 			}
-			if err := chargePage(r, test.read-before); err != nil {
+			if err := chargePage(r, (test.read-before)*entriesPerUnit/testedPerUnit); err != nil {
 				return err
 			}
 		}

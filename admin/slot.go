@@ -61,6 +61,9 @@ func (s *slot) takeShare() bool {
 func (s *slot) pay(ctx context.Context, units int) error {
 	s.release()
 	s.work.Wait(ctx, nil, units)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: requests of this key ask for more work than a member does for one key: ask less often, or for shorter lists", fsm.ServerBusy)
+	}
 	return s.reacquire(ctx)
 }
 
@@ -94,9 +97,11 @@ func (s *slot) reacquire(ctx context.Context) error {
 	return nil
 }
 
-// reserve counts the bytes of an answer that is still to be built, and waits for a while until the owner may hold them. Errors wrap
-// fsm.ServerBusy.
+// reserve counts the bytes of an answer that is still to be built, and waits for a while until the owner may hold them. An answer
+// counts with an eighth of the capacity at most, until it is known: few are so long, and the next owner must find something free.
+// Errors wrap fsm.ServerBusy.
 func (s *slot) reserve(ctx context.Context, bytes int64) error {
+	bytes = min(bytes, s.account.Capacity(account.HTTPBytes)/reservedPart)
 	if s.account.Take(account.HTTPBytes, bytes) {
 		s.reserved = bytes
 		return nil
@@ -160,6 +165,7 @@ func (b *bufferedBody) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		b.slot.due += len(whole) / bodyUnitBytes
 		b.buffer = bytes.NewReader(whole)
 	}
 	return b.buffer.Read(p) //nolint:wrapcheck // io.EOF

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
@@ -114,4 +115,47 @@ func TestUnreadAnswersCountForTheirOwner(t *testing.T) {
 		_ = conn.Close()
 	}
 	until(t, func() bool { return all.Used(account.HTTPBytes) == 0 })
+}
+
+// An answer counts before it is built. An owner that holds its share waits, and is refused after a while; another one is not.
+func TestAnswersCountBeforeTheyAreBuilt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := account.New(account.For(64 << 20)) // 8 MiB for HTTP
+		slots := make(chan struct{}, requestsMax)
+		in := func(owner string) *slot {
+			held, _ := acquireSlot(slots)
+			if err := held.assign(all.Open(account.Owner{Namespace: 1, Key: owner}), work.Account{}); err != nil {
+				t.Fatal(err)
+			}
+			return held
+		}
+		var greedy []*slot
+		for range 4 {
+			held := in("greedy")
+			if err := held.reserve(t.Context(), 100<<20); err != nil || held.reserved != 1<<20 {
+				t.Fatalf("%d bytes are reserved: %v", held.reserved, err)
+			}
+			greedy = append(greedy, held)
+		}
+		late := in("greedy")
+		began := time.Now()
+		if err := late.reserve(t.Context(), 1<<20); !errors.Is(err, fsm.ServerBusy) || time.Since(began) < answerShareWithin {
+			t.Errorf("a fifth answer after %v: %v", time.Since(began), err)
+		}
+		honest := in("honest")
+		if err := honest.reserve(t.Context(), 1<<20); err != nil {
+			t.Error(err)
+		}
+		if !honest.exchange(100) || all.Used(account.HTTPBytes) != 4<<20+100 {
+			t.Errorf("%d bytes are held", all.Used(account.HTTPBytes))
+		}
+		all.Open(account.Owner{Namespace: 1, Key: "honest"}).Release(account.HTTPBytes, 100)
+		for _, held := range append(greedy, late, honest) {
+			held.finish(0)
+		}
+		if all.Used(account.HTTPBytes) != 0 || len(slots) != 0 {
+			t.Errorf("%d bytes and %d slots are held at the end", all.Used(account.HTTPBytes), len(slots))
+		}
+	})
 }

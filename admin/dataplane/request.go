@@ -31,13 +31,13 @@ var table = map[string]*row{ //nolint:gochecknoglobals // never changed
 		Summary: "Waits for a message, and receives and deletes it.",
 	}, true, (*Server).receiveAndDelete},
 	"POST messages/{id}/{token}": {operation.Operation{
-		Name: "renew", Pattern: "POST /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Renews the lock of a message.",
+		Name: "renew", Pattern: "POST /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Statuses: []int{http.StatusOK}, Summary: "Renews the lock of a message.",
 	}, false, (*Server).renew},
 	"PUT messages/{id}/{token}": {operation.Operation{
-		Name: "unlock", Pattern: "PUT /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Releases the lock of a message.",
+		Name: "unlock", Pattern: "PUT /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Statuses: []int{http.StatusOK}, Summary: "Releases the lock of a message.",
 	}, false, (*Server).unlock},
 	"DELETE messages/{id}/{token}": {operation.Operation{
-		Name: "complete", Pattern: "DELETE /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Summary: "Completes a message.",
+		Name: "complete", Pattern: "DELETE /{entity...}/messages/{id}/{token}", Right: operation.ListenEntity, Statuses: []int{http.StatusOK}, Summary: "Completes a message.",
 	}, false, (*Server).complete},
 }
 

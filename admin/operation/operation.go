@@ -42,6 +42,7 @@ type Operation struct {
 	Query   []Parameter // of the query; others are refused
 	// Body and Answer are values of the types whose JSON they are; nil: none. An Answer of type []byte is a file.
 	Body, Answer any
+	One          any   // the type of the answer to a request that selects one entry of a page; nil: there is none
 	Statuses     []int // of success, where these are not 200 for an answer and 204 for none
 }
 
@@ -55,6 +56,17 @@ func (o *Operation) Method() string {
 func (o *Operation) Path() string {
 	_, path, _ := strings.Cut(o.Pattern, " ")
 	return path
+}
+
+// Succeeds returns the statuses of success.
+func (o *Operation) Succeeds() []int {
+	switch {
+	case o.Statuses != nil:
+		return o.Statuses
+	case o.Answer == nil:
+		return []int{204}
+	}
+	return []int{200}
 }
 
 // WorkOf returns the units that a request costs in addition to those of every request and of its answer.
