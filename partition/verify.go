@@ -141,15 +141,6 @@ type Verification struct {
 	Missing map[string]error  // replicas that returned no digest, with the reason
 }
 
-// Agree reports whether all replicas have answered with the same digest.
-func (v *Verification) Agree() bool {
-	seen := make(map[uint64]bool)
-	for _, d := range v.Digests {
-		seen[d] = true
-	}
-	return len(v.Missing) == 0 && len(seen) == 1
-}
-
 // Verify compares the whole state of all replicas, voters and non-voters, at one index. Leader only. ask
 // calls DigestAt at another member; it is called concurrently for all of them. Verify costs each replica as
 // much as writing a snapshot, beside apply, and an idle group some pulses. It does not read bodies, whose

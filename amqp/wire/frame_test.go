@@ -323,13 +323,19 @@ func TestReaderSetMaxFrame(t *testing.T) {
 	}
 }
 
+// transferOverheadMaxBytes is the maximum size of the frame header and the performative of a transfer if State
+// is nil and the delivery-tag has at most 32 bytes (part 2, 2.6.12 allows no more): 8 of header, 3 of
+// descriptor, 3 of list, 5 each of handle, delivery-id and message-format, 34 of tag, 2 of rcv-settle-mode, 6
+// of booleans and null.
+const transferOverheadMaxBytes = 8 + 3 + 3 + 3*5 + 34 + 2 + 6
+
 func TestTransferOverheadMaxBytes(t *testing.T) {
 	t.Parallel()
 	transfer := &Transfer{
 		Handle: 1 << 31, DeliveryID: ptr(uint32(1 << 31)), DeliveryTag: make([]byte, 32), MessageFormat: ptr(uint32(1 << 31)),
 		Settled: ptr(true), More: true, RcvSettleMode: ptr(uint8(1)),
 	}
-	if got := len(AppendTransfer(nil, 1, transfer, nil)); got != TransferOverheadMaxBytes {
+	if got := len(AppendTransfer(nil, 1, transfer, nil)); got != transferOverheadMaxBytes {
 		t.Fatalf("%d bytes", got)
 	}
 	transfer.Payload = []byte("not this")

@@ -67,12 +67,6 @@ func (p *Disposition) append(dst []byte) []byte {
 // frameHeaderBytes is the size of a frame header without extension (part 2, 2.3.1).
 const frameHeaderBytes = 8
 
-// TransferOverheadMaxBytes is the maximum size of the frame header and the performative of a transfer if State
-// is nil and the delivery-tag has at most 32 bytes (part 2, 2.6.12 allows no more): 8 of header, 3 of
-// descriptor, 3 of list, 5 each of handle, delivery-id and message-format, 34 of tag, 2 of rcv-settle-mode, 6
-// of booleans and null.
-const TransferOverheadMaxBytes = 8 + 3 + 3 + 3*5 + 34 + 2 + 6
-
 // AppendFrame appends one frame (part 2, 2.3) and returns the extended slice. A nil p appends an empty frame,
 // which AMQP uses as a heartbeat. The Payload of a Transfer follows the performative. The caller ensures that
 // the frame does not exceed the peer's max-frame-size. channel has no meaning in SASL frames.
