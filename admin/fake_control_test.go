@@ -459,7 +459,7 @@ func (h *fakeControl) Access(id fsm.NamespaceID, path string) (own, shared []fsm
 func (h *fakeControl) Connections(_ context.Context, namespace fsm.NamespaceID, after string, most int) (topology.ConnectionPage, error) {
 	page := topology.ConnectionPage{Connections: []topology.Connection{}}
 	for _, id := range []fsm.NamespaceID{fsm.DefaultNamespace, fsm.DefaultNamespace + 1} {
-		c := topology.Connection{ID: fmt.Sprintf("a-%x", id), NamespaceID: id}
+		c := topology.Connection{ID: fmt.Sprintf("a-%x", id), NamespaceID: id, Links: []topology.Link{}}
 		if (namespace == 0 || namespace == id) && c.ID > after && len(page.Connections) < most {
 			page.Connections = append(page.Connections, c)
 		}

@@ -2,17 +2,20 @@ package admin
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/admin/inspect"
+	"github.com/peeklock/peeklock/admin/openapi"
 	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/fsm"
@@ -33,22 +36,25 @@ type route struct {
 
 // Bounds of answers, in bytes of JSON, in which each byte of a text may take six.
 const (
-	entityAnswerBytes  = 16 << 10  // of an entity or a namespace
-	ruleAnswerBytes    = 192 << 10 // of a rule
-	sessionAnswerBytes = 4 << 10   // of a session
-	// connectionAnswerBytes is of a connection with as many links as a page lists, each with a name and an entity as long as they may be.
-	connectionAnswerBytes = 128 << 10
+	entityAnswerBytes     = 16 << 10  // of an entity or a namespace
+	ruleAnswerBytes       = 192 << 10 // of a rule
+	sessionAnswerBytes    = 4 << 10   // of a session
+	connectionAnswerBytes = 32 << 10  // of a connection with its links; a page has at most 2 MiB of names
 	ratesAnswerBytes      = 4 << 10   // of the rates of an entity without samples
 	seriesAnswerBytes     = 512 << 10 // of the samples of an hour
 	accessAnswerBytes     = 128 << 10 // of the access rules of an entity or a namespace
 	stateAnswerBytes      = 512 << 10 // of a session state; those of entities with larger messages are counted when they are known
 	ruleTestBytesMax      = 8 << 20   // of a rule test
 	statusBytesMax        = 4 << 20   // of what concerns all members and partitions
+
+	descriptionBytesMax = 512 << 10 // of the description of the API
 )
 
 // page returns an operation that lists entries: its price and its answer grow with the page, and its price with what is skipped.
 func page(o operation.Operation, skip, most operation.Parameter, entryBytes int) operation.Operation {
-	o.Work = func(query url.Values) int { return most.Of(query)/entriesPerUnit + min(skip.Of(query), skippedMax)/skippedPerUnit }
+	o.Work = func(query url.Values) int {
+		return most.Of(query)/entriesPerUnit + min(skip.Of(query), skippedMax)/skippedPerUnit
+	}
 	o.Answers = func(query url.Values) int { return operation.SmallAnswerBytes + most.Of(query)*entryBytes }
 	return o
 }
@@ -75,7 +81,7 @@ func (s *controlAPI) entityRoutes() []route {
 	routes := []route{
 		{page(operation.Operation{
 			Name: "getRules", Pattern: "GET /v1/rules/{name...}", Right: operation.ManageEntity, Query: []operation.Parameter{skip, mostRules, operation.Text("name", "show this rule alone, as a rule and not as a page")},
-			Answer: api.RulePage{}, Summary: "Lists the rules of a subscription in the order of their creation, or shows one.",
+			Answer: api.RulePage{}, One: entity.Rule{}, Summary: "Lists the rules of a subscription in the order of their creation, or shows one.",
 		}, skip, mostRules, ruleAnswerBytes), "", "", s.getRules},
 		{operation.Operation{
 			Name: "putRule", Pattern: "PUT /v1/rules/{name...}", Right: operation.ManageEntity, Query: []operation.Parameter{operation.Needed("name", "of the rule"), replace}, Answers: always(ruleAnswerBytes),
@@ -187,7 +193,12 @@ func (s *controlAPI) accessRoutes() []route {
 	after, most := operation.Text("after", "next of the page before"), operation.Number("max", "namespaces of the page", pageEntitiesNormal, 1, pageEntitiesMax)
 	mostConnections := operation.Number("max", "connections of the page", connectionsNormal, 1, topology.ConnectionsMax)
 	mostRates := operation.Number("max", "entities of the answer", ratesNormal, 1, ratesMax)
+	document := sync.OnceValues(s.document)
 	routes := []route{
+		{operation.Operation{
+			Name: "getDescription", Pattern: "GET /v1/openapi.json", Right: operation.AnyKey, Answers: always(descriptionBytesMax), Answer: json.RawMessage{},
+			Summary: "Describes this API as an OpenAPI 3.1 document.",
+		}, "", "", func(w http.ResponseWriter, r *http.Request) error { return s.describe(w, r, document) }},
 		{operation.Operation{
 			Name: "listEndpoints", Pattern: "GET /v1/endpoints", Right: operation.AnyKey, Query: []operation.Parameter{operation.Text("entity", "of the key, where it is valid for one entity only")}, Answers: always(statusBytesMax),
 			Answer: api.Endpoints{}, Summary: "Lists the addresses of the members for clients.",
@@ -238,7 +249,7 @@ func (s *controlAPI) accessRoutes() []route {
 		routes = append(routes,
 			route{operation.Operation{
 				Name: "getAccess" + of.suffix, Pattern: "GET /v1/access" + of.path, Right: of.right, Query: []operation.Parameter{operation.Text("rule", "show this rule alone, as a rule and not as a page")}, Answers: always(accessAnswerBytes),
-				Answer: api.AccessPage{}, Summary: "Lists the access rules of " + of.text + " with their keys, or shows one.",
+				Answer: api.AccessPage{}, One: api.AccessRule{}, Summary: "Lists the access rules of " + of.text + " with their keys, or shows one.",
 			}, "", "", s.getAccess},
 			route{operation.Operation{
 				Name: "putAccess" + of.suffix, Pattern: "PUT /v1/access" + of.path, Right: of.right, Query: []operation.Parameter{rule, replace},
@@ -255,6 +266,26 @@ func (s *controlAPI) accessRoutes() []route {
 		)
 	}
 	return routes
+}
+
+// document describes the table as an OpenAPI document.
+func (s *controlAPI) document() ([]byte, error) {
+	routes := s.routes()
+	operations := make([]operation.Operation, len(routes))
+	for i := range routes {
+		operations[i] = routes[i].Operation
+	}
+	return openapi.Document(operations)
+}
+
+// describe is GET /v1/openapi.json.
+func (s *controlAPI) describe(w http.ResponseWriter, r *http.Request, document func() ([]byte, error)) error {
+	described, err := document()
+	if err != nil {
+		return fmt.Errorf("describe the API: %w", err)
+	}
+	s.writeJSON(w, r, http.StatusOK, json.RawMessage(described))
+	return nil
 }
 
 // serveRoute returns the handler of a route: it checks access, serves, and writes the audit log.

@@ -141,6 +141,23 @@ func (*generousControl) PurgeEntity(context.Context, string, fsm.SubQueue, time.
 	return purgeMessagesMax, nil
 }
 
+// Connections returns a page of as many connections and links as one may have.
+func (*generousControl) Connections(context.Context, fsm.NamespaceID, string, int) (topology.ConnectionPage, error) {
+	links := slices.Repeat([]topology.Link{{Name: strings.Repeat("n", 64), Entity: strings.Repeat("e", 64), Role: topology.Sender}}, topology.ConnectionLinksMax)
+	return topology.ConnectionPage{Connections: slices.Repeat([]topology.Connection{{ID: "a-1", Links: links}}, topology.ConnectionsMax)}, nil
+}
+
+func (*generousControl) CloseConnection(context.Context, fsm.NamespaceID, string) error { return nil }
+
+// Rates returns the samples of an hour, and the rates of as many entities as an answer may have.
+func (*generousControl) Rates(_ context.Context, q topology.RatesQuery) []topology.EntityRates {
+	list := []topology.EntityRates{{Name: q.Name, Samples: slices.Repeat([]topology.Sample{{Incoming: 1 << 30, Outgoing: 1 << 30, Completed: 1 << 30, Active: 1 << 30}}, topology.RateSamplesMax)}}
+	if q.Name != "" {
+		return list
+	}
+	return append(list, slices.Repeat([]topology.EntityRates{{Name: strings.Repeat("x", 260)}}, ratesMax)...)
+}
+
 func (*generousControl) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings, _ *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	return fsm.Entity{Kind: kind, Name: name, Settings: s, Access: access}, nil
 }
@@ -218,6 +235,7 @@ func maximalControl() map[string]largest {
 		"testRules":  {path: "/t", body: body, more: 25 * 400 / testedPerUnit},
 
 		"peekMessages":       {path: "/q?max=1000&bodyBytes=4194304"},
+		"tailMessages":       {path: "/q?after=1&max=1000&bodyBytes=4194304"},
 		"purgeMessages":      {path: "/q", body: `{"max":4000}`},
 		"redriveMessages":    {path: "/q", body: change},
 		"deleteMessages":     {path: "/q", body: change},
@@ -229,6 +247,12 @@ func maximalControl() map[string]largest {
 		"deleteSessionState": {path: "/sessions?session=s"},
 		"releaseSession":     {path: "/sessions?session=s"},
 
+		"listConnections": {path: "?max=500"},
+		"closeConnection": {path: "a-1"},
+		"listRates":       {path: "?max=1000&total=true"},
+		"getRates":        {path: "/q"},
+
+		"getDescription":  {},
 		"listEndpoints":   {},
 		"listNamespaces":  {path: "?max=1000"},
 		"getNamespace":    {path: "n"},
