@@ -25,6 +25,7 @@ func newRoot(p cli.Process) *cobra.Command {
 	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(p.Args...)
+	cli.WrapHelp(root)
 	return root
 }
 

@@ -59,7 +59,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		kit.Eventually(t, "the key is known everywhere", func() bool { return tried(m, "message", "peek", "orders") == cli.ExitDone })
 	}
 	wants(t, say(t, c, 0, append([]string{"message", "receive", "orders"}, with...)...), "of shop")
-	wants(t, say(t, c, 1, append([]string{"queue", "delete", "orders"}, with...)...), "nauthorized")
+	wants(t, say(t, c, 1, append([]string{"queue", "delete", "orders", "--yes"}, with...)...), "nauthorized")
 	with[1] = "default"
 	wants(t, say(t, c, 1, append([]string{"message", "peek", "orders"}, with...)...), "nauthorized")
 
@@ -97,7 +97,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	with[1] = "shop"
 	kit.Eventually(t, "the old secret is refused", func() bool { return tried(b, "message", "peek", "orders") == cli.ExitRefused })
 	wants(t, say(t, a, 1, "namespace", "delete", "shop"), "delete them first")
-	say(t, a, 0, "queue", "delete", "orders", "--namespace", "shop")
+	say(t, a, 0, "queue", "delete", "orders", "--yes", "--namespace", "shop")
 	say(t, a, 0, "namespace", "delete", "shop")
 	wants(t, say(t, a, 0, "message", "peek", "orders"), "of default")
 }

@@ -51,7 +51,7 @@ func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	if rules := say(t, b, 0, "rule", "list", large, "-o", "json"); strings.Contains(rules, "$Default") || !strings.Contains(rules, `"kind": "false"`) {
 		t.Error(rules)
 	}
-	wants(t, say(t, b, 0, "topic", "delete", "shop/orders"), "deleted")
+	wants(t, say(t, b, 0, "topic", "delete", "shop/orders", "--yes"), "deleted")
 	wants(t, say(t, b, 1, "subscription", "show", audit), "could not be found")
 }
 

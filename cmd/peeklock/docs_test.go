@@ -47,6 +47,7 @@ an object, too.
 | 1 | refused: nothing was done |
 | 2 | the command line or the configuration is wrong |
 | 3 | unknown: the command may or may not have been executed |
+| 130 | interrupted (Ctrl-C); ` + "`message receive` and `bench`" + ` end regularly instead |
 
 `
 	document.File(t, docs+"cli.md", intro+index.String()+"\n"+strings.TrimRight(text.String(), "\n")+"\n")
@@ -64,6 +65,28 @@ func TestHelpOfFlagsHasNoBackquotes(t *testing.T) {
 			}
 		})
 		commands = append(commands[1:], cmd.Commands()...)
+	}
+}
+
+// TestHelpFitsATerminal checks the width of the help of every command.
+func TestHelpFitsATerminal(t *testing.T) {
+	t.Parallel()
+	commands := []*cobra.Command{newRoot(cli.Process{})}
+	for len(commands) > 0 {
+		cmd := commands[0]
+		commands = append(commands[1:], cmd.Commands()...)
+		var help strings.Builder
+		cmd.SetOut(&help)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		isExample := false
+		for line := range strings.Lines(help.String()) {
+			isExample = isExample && line != "\n" || line == "Examples:\n" // a command line that is broken cannot be copied
+			if len(strings.TrimRight(line, "\n")) > cli.HelpColumns && !isExample && !strings.Contains(line, "  peeklock "+cmd.Name()) {
+				t.Errorf("%s: %q has %d columns", cmd.CommandPath(), line, len(line)-1)
+			}
+		}
 	}
 }
 
@@ -108,7 +131,7 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 		flags = cmd.NonInheritedFlags()
 	}
 	flags, shared := split(flags, cmd)
-	if usages := flags.FlagUsages(); usages != "" && cmd.Runnable() {
+	if usages := flags.FlagUsagesWrapped(cli.HelpColumns); usages != "" && cmd.Runnable() {
 		fmt.Fprintf(text, "\nFlags:\n%s", usages)
 	}
 	if len(shared) > 0 {

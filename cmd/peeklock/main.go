@@ -26,5 +26,6 @@ func start() int {
 		Args: os.Args[1:], Env: os.Environ(),
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Interactive: cli.IsTerminal(os.Stderr),
+		Asks:        cli.IsTerminal(os.Stdin) && cli.IsTerminal(os.Stderr),
 	})
 }

@@ -333,7 +333,7 @@ func TestResetRestoresTheFile(t *testing.T) {
 	m := c.e.devMember
 	c.do(201, "POST", "/orders/messages", "left behind")
 	say(t, m, 0, "queue", "create", "own")
-	say(t, m, 0, "queue", "delete", "other")
+	say(t, m, 0, "queue", "delete", "other", "--yes")
 	say(t, m, 0, "key", "create", "mine", "--rights", "send")
 	say(t, m, 0, "namespace", "create", "shop")
 	say(t, m, 0, "queue", "create", "a", "--namespace", "shop")

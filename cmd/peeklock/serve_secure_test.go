@@ -122,7 +122,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	wants(t, say(t, members[2], 0, "queue", "show", "intake", "-o", "json"), `"forwardTo": "orders"`)
 	say(t, members[0], 0, "message", "send", "intake", "hello")
 	wants(t, say(t, members[2], 0, "message", "receive", "orders/Subscriptions/everything", "--wait", "60s"), "hello")
-	say(t, members[1], 0, "queue", "delete", "lost")
+	say(t, members[1], 0, "queue", "delete", "lost", "--yes")
 	data, err := os.ReadFile(audit + "1")
 	if err != nil {
 		t.Fatal(err)

@@ -350,6 +350,6 @@ func topicByCommand(s suite) {
 		s.Errorf("purged %+v, want one", got)
 	}
 	copied.counts(harness.Counts{})
-	run("topic", "delete", topic)
+	run("topic", "delete", topic, "--yes")
 	s.CreateQueue(s.T, topic, harness.Settings{}) // the name can be used again
 }

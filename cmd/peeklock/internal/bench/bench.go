@@ -117,7 +117,7 @@ func measure(ctx context.Context, c *client.Client, o *benchOptions, addresses [
 		return err
 	}
 	if sent := result.Verify.Confirmed; !o.receives() && sent > 0 {
-		after, err := storedBytes(ctx, c, o)
+		after, err := storedBytes(context.WithoutCancel(ctx), c, o)
 		if err != nil {
 			return err
 		}

@@ -119,7 +119,7 @@ func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second 
 		l.measuring.Store(false)
 	}
 	close(l.stop)
-	l.drain(ctx, sent)
+	l.drain(sent)
 	if !timed {
 		second = l.mark()
 	}
@@ -166,8 +166,8 @@ func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan st
 }
 
 // drain waits until everything sent is confirmed, received and settled, or until there was no progress for longer
-// than a lock lasts.
-func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
+// than a lock lasts. An interrupted run drains, too: what is on its way is not lost.
+func (l *load) drain(sent <-chan struct{}) {
 	poll := time.NewTicker(progressEvery)
 	defer poll.Stop()
 	idleMax := benchIdleMax
@@ -179,7 +179,7 @@ func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
 		return c.confirmed.Load() + c.sendUnknown.Load() + c.received.Load() + c.settled.Load() + c.reconnects.Load()
 	}
 	last, since := progress(), time.Now()
-	for l.failure.Load() == nil && ctx.Err() == nil {
+	for l.failure.Load() == nil {
 		select {
 		case <-sent:
 			if l.caughtUp() {

@@ -17,9 +17,9 @@
 //
 // Invariants:
 //
-//   - Exit codes: 0 done, 1 refused, 2 usage error, 3 unknown outcome.
-//   - A failure is one line on standard error that begins with "peeklock: ".
-//   - A command that cannot be undone needs --yes; no command asks a question.
+//   - Exit codes: 0 done, 1 refused, 2 usage error, 3 unknown outcome, 130 interrupted.
+//   - A failure is one line on standard error: text that begins with "peeklock: ", or an object with --output json.
+//   - A command that cannot be undone needs --yes. On a terminal, and only there, it asks for the name instead.
 //   - JSON output is stable: fields are added, never renamed or removed.
 //   - No secret is in an error or a list.
 package cli

@@ -21,6 +21,7 @@ type Process struct {
 	In          io.Reader
 	Out, Err    io.Writer
 	Interactive bool // Err is a terminal, so a progress bar may be shown
+	Asks        bool // In and Err are terminals, so a question may be asked
 }
 
 // Getenv returns the last value of a variable, or "" if it is not set.
@@ -40,7 +41,18 @@ const (
 	ExitRefused = 1 // the cluster or the machine refused; nothing was done
 	ExitUsage   = 2 // the command line or configuration is wrong
 	ExitUnknown = 3 // the outcome is unknown
+	// ExitInterrupted is the code after Ctrl-C if nothing is left undone that the user has to know of: that of a shell.
+	ExitInterrupted = 130
 )
+
+// exitError ends a command with an exit code whose reason its output has.
+type exitError struct{ code int }
+
+// Error is never printed.
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// Exit returns an error that ends a command with an exit code and without a further line.
+func Exit(code int) error { return exitError{code} }
 
 // UsageError is a mistake on the command line or in the configuration.
 type UsageError struct{ error }
@@ -63,6 +75,16 @@ func IsUnknown(err error) bool { return errors.As(err, new(unknownError)) }
 // IsUsage reports whether err is a usage error.
 func IsUsage(err error) bool { return errors.As(err, new(UsageError)) }
 
+// incompleteError is an error that the user has to know of, also after an interrupt.
+type incompleteError struct{ error }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e incompleteError) Unwrap() error { return e.error }
+
+// Incomplete marks an error after which something is left that the user has to know of, such as an incomplete backup: it is printed
+// also if an interrupt caused it.
+func Incomplete(err error) error { return incompleteError{err} }
+
 // Usage marks an error as a usage error.
 func Usage(err error) error { return UsageError{err} }
 
@@ -76,17 +98,11 @@ func Execute(ctx context.Context, p Process, root *cobra.Command) int {
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return ExitDone
+	code := exitCode(ctx, err)
+	if err != nil && !errors.As(err, new(exitError)) {
+		printFailure(p.Err, err, code, wantsJSON(p.Args))
 	}
-	_, _ = fmt.Fprintf(p.Err, "peeklock: %s\n", oneLine(err))
-	switch {
-	case IsUsage(err):
-		return ExitUsage
-	case IsUnknown(err):
-		return ExitUnknown
-	}
-	return ExitRefused
+	return code
 }
 
 // oneLine joins the lines of an error into one.
@@ -99,7 +115,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2 // letters; cobra sets this only on its own path
+	cmd.SuggestionsMinimumDistance = nearestMax // cobra sets this only on its own path
 	hint := ""
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf(" (did you mean %q?)", near[0])

@@ -13,6 +13,8 @@ import (
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // fileBytesMax limits the size of the configuration file, which people write by hand.
@@ -70,7 +72,7 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 		}
 		for _, key := range k.Keys() {
 			if _, ok := known[key]; !ok {
-				return nil, fmt.Errorf("unknown setting %q in the %s: possible are %s", key, layer.name, strings.Join(names(), ", "))
+				return nil, fmt.Errorf("unknown setting %q in the %s%s: possible are %s", key, layer.name, cli.Nearest(key, names()), strings.Join(names(), ", "))
 			}
 		}
 		s.layers[layer.name] = k

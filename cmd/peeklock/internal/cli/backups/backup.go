@@ -126,7 +126,7 @@ func backUp(i command.Invocation, pace rateFlag) error {
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
-		return fmt.Errorf("%s is not a backup: %w: delete its content, and start again with another target", to, err)
+		return cli.Incomplete(fmt.Errorf("%s is not a backup: %w: delete its content, and start again with another target", to, err))
 	}
 	answer := backedUp{Dir: location, Partitions: len(x.manifest.Partitions), CatalogChanged: x.manifest.CatalogChanged}
 	for _, p := range x.manifest.Partitions {

@@ -79,6 +79,9 @@ type refusedError struct {
 	status int // of HTTP
 }
 
+// ProblemCode returns the code and the tracking id, for scripts.
+func (e *refusedError) ProblemCode() (code, trackingID string) { return e.Code, e.TrackingID }
+
 // Error returns the text of the member.
 func (e *refusedError) Error() string { return e.Message }
 

@@ -149,8 +149,8 @@ func (c *Client) Credentials() (name, key string, given bool, err error) {
 		key = t.context.Key
 	case t.context.KeyFile != "":
 		key, err = readKeyFile(t.context.KeyFile)
-	default:
-		key = c.Getenv("PEEKLOCK_KEY")
+	default: // during a rotation, the secret that a container gets in a variable has two lines, the newest first
+		key, _, _ = strings.Cut(c.Getenv("PEEKLOCK_KEY"), "\n")
 	}
 	switch {
 	case err != nil:

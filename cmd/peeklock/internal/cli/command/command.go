@@ -108,6 +108,25 @@ func DeleteVerb(v Verb, path, name, done func(args []string) string) Verb {
 	return v
 }
 
+// Confirmed completes a verb that destroys something: it runs after the user has confirmed what it does. what returns that,
+// as [client.Client.Confirm] takes it.
+func Confirmed(v Verb, what func(args []string) string) Verb {
+	yes, flags, run := false, v.Flags, v.Run
+	v.Flags = func(cmd *cobra.Command) {
+		if flags != nil {
+			flags(cmd)
+		}
+		cmd.Flags().BoolVar(&yes, "yes", false, "confirm, instead of typing the name; needed without a terminal")
+	}
+	v.Run = func(i Invocation) error {
+		if err := i.Client.Confirm(i.Ctx, yes, i.Args[0], what(i.Args)); err != nil {
+			return err
+		}
+		return run(i)
+	}
+	return v
+}
+
 // deleted is the answer of commands that delete something.
 type deleted struct {
 	Name    string `json:"name"`

@@ -1,6 +1,9 @@
 package command
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -19,7 +22,10 @@ three members in one process.`,
 		Args:          cli.NoArgs,
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	root.SetFlagErrorFunc(cli.FlagError)
+	root.Version = cli.Version()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetUsageTemplate(strings.NewReplacer("FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", cli.HelpColumns)).Replace(root.UsageTemplate()))
 
 	c := &client.Client{Process: p}
 	c.Flags(root.PersistentFlags())

@@ -69,10 +69,11 @@ func (r *resource[T]) showVerb() command.Verb {
 }
 
 func (r *resource[T]) deleteVerb() command.Verb {
-	return command.DeleteVerb(command.Verb{
+	return command.Confirmed(command.DeleteVerb(command.Verb{
 		Use: "delete " + r.argument, Short: "Delete a " + r.kind.String() + " and " + r.contents, Args: cli.ArgCount(1, 1),
-		Example: "  peeklock " + r.kind.String() + " delete " + r.example, Complete: command.CompleteNames(r.plural),
-	}, func(args []string) string { return r.path(args[0]) }, command.FirstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
+		Example: "  peeklock " + r.kind.String() + " delete " + r.example + " --yes", Complete: command.CompleteNames(r.plural),
+	}, func(args []string) string { return r.path(args[0]) }, command.FirstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" }),
+		func(args []string) string { return "deletes " + r.kind.String() + " " + args[0] + " and " + r.contents })
 }
 
 // allPages fetches a list page by page. items returns the items of a page and the value of the parameter next for

@@ -41,6 +41,7 @@ them by the sequence numbers that are printed.`,
 		Flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.IntVar(&o.count, "count", 1, "number of times that each body is sent")
+			f.DurationVar(&o.timeout, "timeout", sendTimeout, "how long to wait for the confirmation of a message; afterwards it is unknown whether it was sent")
 			f.IntVar(&o.size, "size", 0, "send a generated body of this many bytes")
 			f.StringVar(&o.id, "message-id", "", "message id")
 			f.StringVar(&o.subject, "subject", "", "subject (label)")
@@ -221,6 +222,7 @@ many messages as the queue has when it starts, so messages that are sent meanwhi
 			f.StringVar(&o.before, "before", "", "only messages that were enqueued before this time, such as 2026-11-20T12:00:00Z")
 			f.Var(command.DurationFlag(&o.olderThan), "older-than", "only messages that were enqueued longer ago than this, such as 90m or P7D")
 			f.IntVar(&o.max, "max", 0, "delete at most this many; 0: as many as there are at the start")
+			f.BoolVar(&o.dryRun, "dry-run", false, "only show how many messages there are to delete")
 			f.BoolVar(&o.yes, "yes", false, "confirm the deletion, which cannot be undone")
 		},
 		Run: func(i command.Invocation) error { return purge(i, &o) },

@@ -109,7 +109,8 @@ func peekLine(m *api.Message) string {
 	return fmt.Sprintf("%8d  %-9s  %8d  %-23s  %-20s  %s", m.SequenceNumber, state, m.DeliveryCount, when, id, bodyText(m))
 }
 
-// bodyText returns the beginning of a body, and of a dead letter the reason.
+// bodyText returns the beginning of a body, before it the session, of a dead letter the reason, and of a scheduled message the
+// time at which it is due.
 func bodyText(m *api.Message) string {
 	text := ""
 	switch {
@@ -124,6 +125,9 @@ func bodyText(m *api.Message) string {
 	}
 	if m.Reason != "" {
 		text = "[" + output.Printable(m.Reason, 40) + "] " + text
+	}
+	if m.Due != nil {
+		text = "[due " + output.TimeText(m.Due) + "] " + text
 	}
 	if m.Session != nil {
 		text = "(" + output.Printable(*m.Session, 40) + ") " + text

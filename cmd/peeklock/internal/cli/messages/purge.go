@@ -26,6 +26,7 @@ type purgeOptions struct {
 	olderThan *entity.Duration
 	max       int
 	yes       bool
+	dryRun    bool
 }
 
 // purged is the answer of message purge.
@@ -34,6 +35,7 @@ type purged struct {
 	DeadLetters bool   `json:"deadLetters"`
 	Transfer    bool   `json:"transferDeadLetters,omitempty"`
 	Purged      int    `json:"purged"`
+	WouldPurge  *int   `json:"wouldPurge,omitempty"` // of a dry run: at most, because times are compared only in the purge
 }
 
 // bound returns the time before which messages are removed, or nil for all messages.
@@ -41,8 +43,6 @@ func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
 	switch {
 	case o.max < 0:
 		return nil, cli.Usagef("--max is 0 or more")
-	case !o.yes:
-		return nil, cli.Usagef("purge removes messages for good: add --yes to do so")
 	case o.before != "" && o.olderThan != nil:
 		return nil, cli.Usagef("give --before or --older-than, not both")
 	case o.before != "":
@@ -67,6 +67,11 @@ func purge(i command.Invocation, o *purgeOptions) error {
 	if err != nil {
 		return err
 	}
+	if !o.dryRun {
+		if err := i.Client.Confirm(ctx, o.yes, queue, "deletes messages of "+o.address(queue)); err != nil {
+			return err
+		}
+	}
 	request := api.PurgeRequest{SubQueue: o.apiName(), Before: before}
 	total, err := purgeable(ctx, i.Client, queue, o.subQueue)
 	if err != nil {
@@ -74,6 +79,12 @@ func purge(i command.Invocation, o *purgeOptions) error {
 	}
 	if o.max > 0 {
 		total = min(total, o.max)
+	}
+	if o.dryRun {
+		if out.IsTable() {
+			return out.Note("up to %d would be purged from %s", total, o.address(queue))
+		}
+		return out.Data(purged{Queue: queue, DeadLetters: o.deadLetters, Transfer: o.transfer, WouldPurge: &total})
 	}
 	m := output.NewMeter(i.Client.Process, "purging "+queue, total)
 	done := 0

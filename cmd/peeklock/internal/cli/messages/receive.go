@@ -93,7 +93,7 @@ func receive(i command.Invocation, o *receiveOptions) error {
 	} else {
 		got, err = o.run(ctx, out, receiver)
 	}
-	if err != nil && !errors.Is(err, gateway.ErrNoMessage) {
+	if isInterrupted := ctx.Err() != nil && !cli.IsUnknown(err); err != nil && !errors.Is(err, gateway.ErrNoMessage) && !isInterrupted {
 		return err
 	}
 	return out.Note("%d received from %s", got, queue)
@@ -175,7 +175,8 @@ func (o *receiveOptions) printAndSettle(ctx context.Context, out *output.Output,
 	if err := out.Item(shown, shown.tableLine()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeMax)
+	// Ctrl-C does not leave the outcome of a printed message open.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeMax)
 	defer cancel()
 	var err error
 	switch {

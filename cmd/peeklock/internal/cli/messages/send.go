@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -19,7 +21,7 @@ import (
 
 const (
 	sendWindow   = 100              // sends that may await their answer at the same time
-	sendTimeMax  = 60 * time.Second // for the answer to one send
+	sendTimeout  = 10 * time.Second // for the answer to one send, and for opening the link; --timeout changes it
 	lineBytesMax = 1024 * 1024      // of one line of standard input
 	// SendSizeMax is the size of the largest message that is sent, in bytes.
 	SendSizeMax   = 100 * 1024 * 1024
@@ -40,6 +42,7 @@ type sendOptions struct {
 	to          string
 	properties  []string
 	session     *string
+	timeout     time.Duration
 	scheduleOptions
 }
 
@@ -47,7 +50,12 @@ type sendOptions struct {
 type sent struct {
 	Queue string `json:"queue"` // or topic
 	Sent  int    `json:"sent"`
+	// MessageIDs are the ids of the first 10000 messages, in the order of sending.
+	MessageIDs []string `json:"messageIds"`
 }
+
+// shownIDsMax is the number of message ids in the answer.
+const shownIDsMax = 10000
 
 func send(i command.Invocation, o *sendOptions) error {
 	ctx, out, queue, bodies := i.Ctx, i.Out, i.Args[0], i.Args[1:]
@@ -73,24 +81,34 @@ func send(i command.Invocation, o *sendOptions) error {
 	if later {
 		return schedule(ctx, out, d, queue, template, at, o.bodies(i.Client.In, bodies))
 	}
-	sender, err := d.Session.NewSender(ctx, queue, nil)
+	opening, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	sender, err := d.Session.NewSender(opening, queue, nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = i.Client.WithCause(fmt.Errorf("no answer in %s", o.timeout))
+	}
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", queue, gateway.PlainError(err))
 	}
-	n, err := sendAll(ctx, sender, template, o.bodies(i.Client.In, bodies))
+	n, ids, err := sendAll(ctx, sender, template, o.timeout, o.bodies(i.Client.In, bodies))
+	if cli.IsUnknown(err) && ctx.Err() == nil {
+		err = i.Client.WithCause(err)
+	}
 	if err != nil {
 		return fmt.Errorf("after %d messages: %w", n, err)
 	}
 	if out.IsTable() {
 		return out.Note("%d sent to %s", n, queue)
 	}
-	return out.Data(sent{Queue: queue, Sent: n})
+	return out.Data(sent{Queue: queue, Sent: n, MessageIDs: ids})
 }
 
 // template returns the message without its body.
 func (o *sendOptions) template() (amqp.Message, error) {
 	var m amqp.Message
 	switch {
+	case o.timeout <= 0:
+		return m, cli.Usagef("--timeout is more than 0")
 	case o.count < 1:
 		return m, cli.Usagef("--count is at least 1")
 	case o.size < 0 || o.size > SendSizeMax:
@@ -168,6 +186,7 @@ func (o *sendOptions) bodies(in io.Reader, args []string) iter.Seq2[[]byte, erro
 
 // sendWindowState is a stream of sends with up to sendWindow unconfirmed sends.
 type sendWindowState struct {
+	timeout   time.Duration      // of each send
 	waiting   []amqp.SendReceipt // in the order of sending
 	confirmed int
 	unknown   int
@@ -177,7 +196,7 @@ type sendWindowState struct {
 // awaitUntil awaits confirmations until at most this many are outstanding.
 func (s *sendWindowState) awaitUntil(ctx context.Context, outstanding int) {
 	for len(s.waiting) > outstanding {
-		s.count(awaitReceipt(ctx, &s.waiting[0]))
+		s.count(awaitReceipt(ctx, &s.waiting[0], s.timeout))
 		s.waiting = s.waiting[1:]
 	}
 }
@@ -196,21 +215,28 @@ func (s *sendWindowState) count(err error) {
 	}
 }
 
-// sendAll sends until one send fails and returns how many were confirmed. It still awaits the sends that are in
-// flight at that time, so that the count is exact.
-func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bodies iter.Seq2[[]byte, error]) (int, error) {
-	var s sendWindowState
+// sendAll sends until one send fails, and returns how many were confirmed, and the ids of the messages: those without an id
+// get one, as official clients do. It still awaits the sends that are in flight at that time, so that the count is exact.
+func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, timeout time.Duration, bodies iter.Seq2[[]byte, error]) (n int, ids []string, err error) {
+	s := sendWindowState{timeout: timeout}
+	ids = []string{}
 	for body, err := range bodies {
 		if err != nil {
 			s.first = err
 			break
 		}
-		message := template
-		message.Data = [][]byte{body}
+		message, properties := template, *template.Properties
+		if properties.MessageID == nil {
+			properties.MessageID = rand.Text()
+		}
+		message.Properties, message.Data = &properties, [][]byte{body}
 		receipt, err := sender.SendWithReceipt(ctx, &message, nil)
 		if err != nil {
 			s.count(err)
 			break
+		}
+		if len(ids) < shownIDsMax {
+			ids = append(ids, fmt.Sprint(properties.MessageID))
 		}
 		s.waiting = append(s.waiting, receipt)
 		s.awaitUntil(ctx, sendWindow-1)
@@ -219,18 +245,18 @@ func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bo
 		}
 	}
 	s.awaitUntil(ctx, 0)
-	if s.unknown > 0 {
-		return s.confirmed, cli.Unknown(fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, gateway.PlainError(s.first)))
+	switch {
+	case s.unknown > 0:
+		return s.confirmed, ids, cli.Unknown(fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, gateway.PlainError(s.first)))
+	case s.first != nil:
+		return s.confirmed, ids, gateway.PlainError(s.first)
 	}
-	if s.first != nil {
-		return s.confirmed, gateway.PlainError(s.first)
-	}
-	return s.confirmed, nil
+	return s.confirmed, ids, nil
 }
 
 // awaitReceipt waits for the confirmation of one message.
-func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeMax)
+func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	state, err := receipt.Wait(ctx)
 	if err != nil {

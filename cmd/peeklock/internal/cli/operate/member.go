@@ -134,11 +134,13 @@ func removalVerb(v command.Verb) command.Verb {
 		if len(i.Args) > 1 {
 			replacement = i.Args[1]
 		}
-		switch {
-		case !yes && !dryRun:
-			return cli.Usagef("a member that is removed never comes back: add --yes, or preview the removal with --dry-run")
-		case dryRun:
+		if dryRun {
 			return printRemovalPlan(i, name, replacement)
+		}
+		if err := i.Client.Confirm(i.Ctx, yes, name, "removes member "+name+" for good (preview it with --dry-run)"); err != nil {
+			return err
+		}
+		switch {
 		case replacement != "":
 			return changeMember(i, "replace", api.MemberReplacement{With: replacement, MemberForce: force}, memberDone{Member: name, Did: "replaced", With: replacement})
 		}

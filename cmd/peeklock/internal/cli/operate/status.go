@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/fsm"
@@ -62,8 +62,8 @@ func printStatus(out *output.Output, st topology.Status) error {
 		}
 		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, output.SinceText(p.Contact)}
 	}
-	if p := findLeaderless(st); len(p.partitions) > 0 {
-		if err := out.Note("%s\n", p.text(len(st.Partitions))); err != nil {
+	if text := client.Standstill(st); text != "" {
+		if err := out.Note("%s\n", text); err != nil {
 			return err
 		}
 	}
@@ -143,50 +143,8 @@ func status(i command.Invocation, check bool) error {
 	default:
 		err = i.Out.Data(st)
 	}
-	if p := findLeaderless(st); err == nil && check && len(p.partitions) > 0 {
-		return errors.New(p.text(len(st.Partitions)))
+	if text := client.Standstill(st); err == nil && check && text != "" {
+		return errors.New(text)
 	}
 	return err
-}
-
-// leaderless are the partitions that nobody serves.
-type leaderless struct {
-	partitions []fsm.PartitionID
-	hasQuorum  bool     // every one of them has a majority of living members, which will elect a leader
-	waitsFor   []string // names of the members that are away and have replicas of them
-}
-
-// findLeaderless finds the partitions whose leader is unknown or not alive.
-func findLeaderless(st topology.Status) leaderless {
-	found := leaderless{hasQuorum: true}
-	away := make(map[fsm.MemberID]string)
-	for _, m := range st.Members {
-		if m.State != topology.Alive {
-			away[m.ID] = cmp.Or(m.Name, string(m.ID))
-		}
-	}
-	for _, p := range st.Partitions {
-		if _, isAway := away[p.Leader]; p.Leader != "" && !isAway {
-			continue
-		}
-		found.partitions = append(found.partitions, p.ID)
-		missing := 0
-		for _, holder := range p.Replicas {
-			if name, isAway := away[holder]; isAway {
-				missing++
-				found.waitsFor = append(found.waitsFor, name)
-			}
-		}
-		found.hasQuorum = found.hasQuorum && 2*missing < len(p.Replicas)
-	}
-	slices.Sort(found.waitsFor)
-	found.waitsFor = slices.Compact(found.waitsFor)
-	return found
-}
-
-func (l leaderless) text(all int) string {
-	if l.hasQuorum {
-		return fmt.Sprintf("NO LEADER: %d of %d partitions; the other members elect one within seconds", len(l.partitions), all)
-	}
-	return fmt.Sprintf("NO QUORUM: %d of %d partitions; waiting for %s", len(l.partitions), all, strings.Join(l.waitsFor, ", "))
 }

@@ -26,7 +26,7 @@ func NewOutput(w io.Writer, form string) (*Output, error) {
 	case "table", "json", "yaml":
 		return &Output{w: w, form: form}, nil
 	}
-	return nil, cli.Usagef("unknown output %q: choose from table, json, yaml", form)
+	return nil, cli.Usagef("unknown output %q: choose from table, json, yaml%s", form, cli.Nearest(form, []string{"table", "json", "yaml"}))
 }
 
 // IsTable reports whether the format is a table, which people read.

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// failure is an error as -o json prints it on standard error.
+type failure struct {
+	Code       string `json:"code"`                 // of the member, else Usage, Unknown, Interrupted or Failed
+	Message    string `json:"message"`              // as in the table format
+	TrackingID string `json:"trackingId,omitempty"` // of the request, which the log of the member has
+	ExitCode   int    `json:"exitCode"`
+}
+
+// coded is an error with the code and the tracking id of a member's answer.
+type coded interface {
+	error
+	ProblemCode() (code, trackingID string)
+}
+
+// exitCode returns the exit code for an error.
+func exitCode(ctx context.Context, err error) int {
+	var exit exitError
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.As(err, &exit):
+		return exit.code
+	case IsUsage(err):
+		return ExitUsage
+	case IsUnknown(err):
+		return ExitUnknown
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !errors.As(err, new(incompleteError)):
+		return ExitInterrupted
+	}
+	return ExitRefused
+}
+
+// printFailure prints an error as one line: of text, or of JSON.
+func printFailure(w io.Writer, err error, code int, asJSON bool) {
+	if !asJSON {
+		if code != ExitInterrupted { // the user knows
+			_, _ = fmt.Fprintf(w, "peeklock: %s\n", oneLine(err))
+		}
+		return
+	}
+	f := failure{Message: oneLine(err), ExitCode: code, Code: "Failed"}
+	switch code {
+	case ExitUsage:
+		f.Code = "Usage"
+	case ExitUnknown:
+		f.Code = "Unknown"
+	case ExitInterrupted:
+		f.Code = "Interrupted"
+	}
+	var c coded
+	if errors.As(err, &c) {
+		f.Code, f.TrackingID = c.ProblemCode()
+	}
+	body, failed := json.Marshal(f)
+	if failed != nil {
+		body = []byte(`{"code":"Failed","message":"the error cannot be encoded"}`)
+	}
+	_, _ = fmt.Fprintf(w, "%s\n", body)
+}
+
+// wantsJSON reports whether a command line asks for JSON, also if it could not be parsed.
+func wantsJSON(args []string) bool {
+	for at, arg := range args {
+		switch {
+		case arg == "--":
+			return false
+		case arg == "--output=json", arg == "-o=json", arg == "-ojson":
+			return true
+		case (arg == "-o" || arg == "--output") && at+1 < len(args) && args[at+1] == "json":
+			return true
+		}
+	}
+	return false
+}
+
+// nearestMax is the number of letters by which a suggestion may differ.
+const nearestMax = 2
+
+// Nearest returns " (did you mean X?)" with the candidate that is most similar to a word, or "" if none is.
+func Nearest(word string, candidates []string) string {
+	best, least := "", nearestMax+1
+	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
+		d := distance(strings.ToLower(word), strings.ToLower(candidate))
+		if len(word) >= 4 && strings.HasPrefix(candidate, word) {
+			d = min(d, nearestMax)
+		}
+		if d < least && 2*d <= len(word) {
+			best, least = candidate, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// distance returns the number of letters to insert, remove or replace to make b of a.
+func distance(a, b string) int {
+	if len(a) > 100 || len(b) > 100 {
+		return nearestMax + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// FlagError adds a suggestion to the error of an unknown flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown {
+		return Usage(err)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return Usagef("%w%s", err, Nearest(name, names))
+}
