@@ -9,7 +9,7 @@
 //	cli/client                              the control API
 //	cli/gateway                             AMQP
 //	cli/command                             the table of nouns and verbs
-//	cli/entities, messages, operate,
+//	cli/entities, messages, operate, doctor,
 //	    backups, kubernetes, offline        the commands
 //
 // Package main builds the command tree with command.NewRoot, adds the commands that run members, and runs it with

@@ -1,0 +1,8 @@
+// Package condition lists the conditions of a cluster that a person should know of: their names, how severe they are, what they
+// mean, and how to mend them.
+//
+// "peeklock doctor" reports them, and the alerts of deploy/alerts have the same names after "Peeklock". The list is closed: a
+// name stays, and scripts may depend on it. docs/operations.md has it as a table.
+//
+// It imports nothing of the project. Its values are constants: safe for concurrent use.
+package condition

@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/condition"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/topology"
+)
+
+// report is the answer of doctor.
+type report struct {
+	Cluster    string    `json:"cluster"`
+	Target     string    `json:"target"` // the server and what named it
+	Members    int       `json:"members"`
+	Partitions int       `json:"partitions"`
+	Findings   []finding `json:"findings"` // the most severe first
+}
+
+// Verb returns the command.
+func Verb() command.Verb {
+	return command.Verb{
+		Use: "doctor", Short: "Examine the cluster and report what needs attention",
+		Long: `Examine the cluster and report what needs attention: members that are away or cannot be reached at the addresses that they announce,
+partitions without a leader, clocks (also that of this machine), disks and their sync time, certificates and their ends, versions,
+and limits of open files. It changes nothing. The conditions are a fixed list, and alerts have the same names ("Conditions" in the
+operations guide).
+
+The exit code is 0 if nothing needs attention, 1 if a condition of severity critical or warning was found, 2 for a mistake on the
+command line, and 3 if no member could be examined.`,
+		Example: `  peeklock doctor
+  peeklock doctor -o json`,
+		Run: run,
+	}
+}
+
+func run(i command.Invocation) error {
+	target, err := i.Client.Target()
+	if err != nil {
+		return err
+	}
+	var st topology.Status
+	if err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return notExamined(err)
+	}
+	if _, err := i.Client.Endpoints(i.Ctx); err != nil { // it finds out whether members require TLS
+		return notExamined(err)
+	}
+	found := append(append(findings{}, examineStatus(st)...), examineMembers(i.Ctx, i.Client, st.Members)...)
+	r := report{st.ClusterID, target, len(st.Members), len(st.Partitions), found.sorted()}
+	if err := printReport(i, &r); err != nil {
+		return err
+	}
+	for _, f := range r.Findings {
+		if f.Severity != condition.Info {
+			return cli.Exit(cli.ExitRefused)
+		}
+	}
+	return nil
+}
+
+// notExamined marks an error as one after which nothing is known of the cluster: exit code 1 says that a condition was found.
+func notExamined(err error) error {
+	if cli.IsUsage(err) {
+		return err
+	}
+	return cli.Unknown(err)
+}
+
+// examineMembers asks all living members at the same time.
+func examineMembers(ctx context.Context, c *client.Client, members []topology.Member) findings {
+	all := make([]findings, len(members))
+	var group sync.WaitGroup
+	for at, m := range members {
+		if m.State == topology.Alive {
+			group.Go(func() { all[at] = examineMember(ctx, c, m) })
+		}
+	}
+	group.Wait()
+	var found findings
+	for _, f := range all {
+		found = append(found, f...)
+	}
+	return found
+}
+
+func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f findings) {
+	subject := "member " + m.Name
+	if !isUsable(m.HTTP) || !isUsable(m.AMQP) {
+		f.add(condition.AddressNotAnnounced, subject, "it announces %q for clients and %q for the control API", m.AMQP, m.HTTP)
+	}
+	if !isUsable(m.HTTP) {
+		return f
+	}
+	scheme := "http://"
+	if _, usesTLS := c.Reached(); usesTLS {
+		scheme = "https://"
+	}
+	answer, err := c.Fetch(ctx, scheme+m.HTTP, "/metrics")
+	if err != nil {
+		f.add(condition.MemberUnreachable, subject, "%s%s: %v", scheme, m.HTTP, err)
+		return f
+	}
+	now := time.Now()
+	examined := examineMetrics(subject, now, answer.Body)
+	if answer.Status != http.StatusOK || len(parseMetrics(answer.Body)) == 0 {
+		f.add(condition.NotExamined, subject, "%s%s/metrics answered %d", scheme, m.HTTP, answer.Status)
+	}
+	for _, each := range examined {
+		if each.Condition == condition.CertificateEnds && strings.Contains(each.Detail, "for clients") {
+			answer.CertificateEnds = time.Time{} // said once
+		}
+	}
+	return append(append(f, examined...), examineTimes(subject, now, answer.Date, answer.CertificateEnds)...)
+}
+
+func printReport(i command.Invocation, r *report) error {
+	if !i.Out.IsTable() {
+		return i.Out.Data(r)
+	}
+	if err := i.Out.Note("cluster %s at %s: %d members, %d partitions", r.Cluster, r.Target, r.Members, r.Partitions); err != nil {
+		return err
+	}
+	if len(r.Findings) == 0 {
+		return i.Out.Note("nothing needs attention")
+	}
+	for _, f := range r.Findings {
+		if err := i.Out.Note("\n%s: %s, %s: %s\n  %s", f.Severity, f.Condition, f.Subject, f.Detail, strings.ReplaceAll(f.Mend, "`", "")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
