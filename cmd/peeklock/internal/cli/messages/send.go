@@ -62,6 +62,9 @@ func send(i command.Invocation, o *sendOptions) error {
 	if err := checkSendTarget(queue); err != nil {
 		return err
 	}
+	if o.timeout <= 0 {
+		return cli.Usagef("--timeout is more than 0")
+	}
 	template, err := o.template()
 	if err != nil {
 		return err
@@ -107,8 +110,6 @@ func send(i command.Invocation, o *sendOptions) error {
 func (o *sendOptions) template() (amqp.Message, error) {
 	var m amqp.Message
 	switch {
-	case o.timeout <= 0:
-		return m, cli.Usagef("--timeout is more than 0")
 	case o.count < 1:
 		return m, cli.Usagef("--count is at least 1")
 	case o.size < 0 || o.size > SendSizeMax:
