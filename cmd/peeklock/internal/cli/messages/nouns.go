@@ -17,7 +17,7 @@ func messageNoun() command.Noun {
 	return command.Noun{
 		Name: "message", Short: "Send, receive, find, cancel, delete and redrive messages", Long: `Send, receive, find, cancel, delete and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
 subscription written ` + entities.SubscriptionArg + `.`,
-		Verbs: []command.Verb{sendVerb(), receiveVerb(), peekVerb(), tailVerb(), cancelVerb(), deleteVerb(), purgeVerb(), redriveVerb(), undeferVerb()},
+		Verbs: []command.Verb{sendVerb(), receiveVerb(), peekVerb(), tailVerb(), dumpVerb(), loadVerb(), cancelVerb(), deleteVerb(), purgeVerb(), redriveVerb(), undeferVerb()},
 	}
 }
 
