@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/backups"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/declare"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/doctor"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/install"
@@ -22,7 +23,7 @@ import (
 // newRoot builds the command tree. A tree is for one run, because its flags hold the values.
 func newRoot(p cli.Process) *cobra.Command {
 	diagnosis := []command.Noun{{Verbs: []command.Verb{doctor.Verb()}}}
-	root, c := command.NewRoot(p, slices.Concat(diagnosis, entities.Nouns(), messages.Nouns(), operate.Nouns(), backups.Nouns(), kubernetes.Nouns(), offline.Nouns())...)
+	root, c := command.NewRoot(p, slices.Concat(diagnosis, entities.Nouns(), messages.Nouns(), declare.Nouns(), operate.Nouns(), backups.Nouns(), kubernetes.Nouns(), offline.Nouns())...)
 	root.AddCommand(newDev(p), newEmulator(p), newServe(p), newHealthcheck(p), newConfig(p), install.New(p), bench.New(c))
 	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()
