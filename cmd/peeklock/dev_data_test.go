@@ -267,7 +267,14 @@ func TestDumpIsExactAndLoadsOnce(t *testing.T) {
 	wants(t, say(t, a, 2, "message", "load", "other", "--file", file, "--progress", at), "has the progress of a load into plain")
 }
 
-// TestDeclaredEntities applies a file, finds drift, exports, and prunes.
+// secretIn returns the line with the primary secret of a key.
+func secretIn(shown string) string {
+	_, line, _ := strings.Cut(shown, `"primaryKey"`)
+	line, _, _ = strings.Cut(line, "\n")
+	return line
+}
+
+// TestDeclaredEntities applies a file, copies the entities over the API of the service, finds drift, exports, and prunes.
 func TestDeclaredEntities(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
@@ -305,6 +312,13 @@ topics:
 		t.Error("the subscription has the rule $Default beside the declared ones:", rules)
 	}
 
+	say(t, m, 0, "namespace", "create", "copy")
+	service := "Endpoint=sb://" + strings.TrimPrefix(m.Admin, "http://") + ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=any;UseDevelopmentEmulator=true"
+	wants(t, say(t, m, 0, "apply", "--from-azure", service, "--namespace", "copy"), "+ rule size of events/Subscriptions/big", "8 of 8 changes made")
+	wants(t, say(t, m, 0, "apply", "--from-azure", service, "--namespace", "copy"), "0 of 0 changes made")
+	if a, b := say(t, m, 0, "key", "show", "reader", "orders", "-o", "json"), say(t, m, 0, "key", "show", "reader", "orders", "-o", "json", "--namespace", "copy"); secretIn(a) != secretIn(b) {
+		t.Error("the copied key has another secret")
+	}
 	say(t, m, 0, "queue", "update", "orders", "--lock-duration", "2m")
 	say(t, m, 0, "rule", "replace", "events/Subscriptions/big", "size", "--sql", "size > 7")
 	wants(t, say(t, m, 1, "diff", "-f", file), "~ queue orders  lockDuration: 2m0s -> 1m0s", "~ rule size of events/Subscriptions/big")

@@ -13,7 +13,7 @@ import (
 
 // options are the flags of apply and diff.
 type options struct {
-	file               string
+	file, fromAzure    string
 	prune, dryRun, yes bool
 }
 
@@ -31,9 +31,11 @@ func Nouns() []command.Noun {
 			Long: "Print how the entities of the namespace differ from a file, and change them. The command may be repeated, and then changes nothing.\n\n" + fileHelp,
 			Example: `  peeklock apply -f entities.yaml
   peeklock apply -f entities.yaml --dry-run
-  peeklock apply -f entities.yaml --prune --yes`,
+  peeklock apply -f entities.yaml --prune --yes
+  peeklock apply --from-azure "$SERVICEBUS_CONNECTION_STRING" --dry-run`,
 			Flags: func(cmd *cobra.Command) {
 				forApply.flags(cmd)
+				cmd.Flags().StringVar(&forApply.fromAzure, "from-azure", "", "instead of a file, take the entities of the Service Bus namespace of this connection string, with their keys")
 				cmd.Flags().BoolVar(&forApply.dryRun, "dry-run", false, "print the changes only")
 				cmd.Flags().BoolVar(&forApply.yes, "yes", false, "confirm --prune, which deletes entities with their messages")
 			},
@@ -61,10 +63,16 @@ func (o *options) flags(cmd *cobra.Command) {
 
 // changes reads the file and the namespace, and prints the plan.
 func (o *options) changes(i command.Invocation) ([]Change, error) {
-	if o.file == "" {
-		return nil, cli.Usagef("give -f FILE, or -f - for standard input")
+	var want *Document
+	var err error
+	switch {
+	case (o.file == "") == (o.fromAzure == ""):
+		return nil, cli.Usagef("give -f FILE, or -f - for standard input (apply: or --from-azure)")
+	case o.fromAzure != "":
+		want, err = readService(i.Ctx, o.fromAzure)
+	default:
+		want, err = readDocument(o.file, i.Client.In)
 	}
-	want, err := readDocument(o.file, i.Client.In)
 	if err != nil {
 		return nil, err
 	}

@@ -25,10 +25,12 @@ type Document struct {
 	Topics []Topic `json:"topics,omitempty"`
 }
 
-// Key declares an access key. Its secrets are generated when it is created, and stay.
+// Key declares an access key. Secrets that are not given are generated when it is created; those of a key that exists stay.
 type Key struct {
-	Name   string   `json:"name"`
-	Rights []string `json:"rights"` // send, listen and manage, as entity.RightSend and so on
+	Name         string   `json:"name"`
+	Rights       []string `json:"rights"` // send, listen and manage, as entity.RightSend and so on
+	PrimaryKey   string   `json:"primaryKey,omitempty"`
+	SecondaryKey string   `json:"secondaryKey,omitempty"`
 }
 
 // Queue declares a queue. A setting that is not given has its default when the queue is created, and stays as it is later.

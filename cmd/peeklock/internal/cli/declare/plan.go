@@ -157,12 +157,12 @@ func (p *planner) keys(of string, want, have []Key) {
 			path, name = client.NamePath("/v1/access/", of), k.Name+" of "+of
 		}
 		path += "?rule=" + url.QueryEscape(k.Name)
-		c := Change{Action: actionCreate, Kind: "key", Name: name, method: http.MethodPut, path: path, body: entity.AccessRuleRequest{Rights: k.Rights}}
+		c := Change{Action: actionCreate, Kind: "key", Name: name, method: http.MethodPut, path: path, body: entity.AccessRuleRequest{Rights: k.Rights, PrimaryKey: k.PrimaryKey, SecondaryKey: k.SecondaryKey}}
 		if at := slices.IndexFunc(have, func(h Key) bool { return h.Name == k.Name }); at >= 0 {
 			if sameRights(k.Rights, have[at].Rights) {
 				continue
 			}
-			c.Action, c.path = actionUpdate, path+"&replace=true"
+			c.Action, c.path, c.body = actionUpdate, path+"&replace=true", entity.AccessRuleRequest{Rights: k.Rights}
 			c.Fields = []string{fmt.Sprintf("rights: %s -> %s", strings.Join(have[at].Rights, "+"), strings.Join(k.Rights, "+"))}
 		}
 		p.changes = append(p.changes, c)

@@ -30,7 +30,7 @@ func readState(ctx context.Context, c *client.Client) (*Document, error) {
 			return nil, fmt.Errorf("read the keys of %q: %w", of, err)
 		}
 		for _, r := range page.Rules {
-			list = append(list, Key{r.Name, r.Rights})
+			list = append(list, Key{Name: r.Name, Rights: r.Rights})
 		}
 		return list, nil
 	}
