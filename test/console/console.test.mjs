@@ -369,6 +369,21 @@ describe("without a key, on the machine of the member", () => {
     assert.equal(await page.getByRole("link", { name: "guarded" }).count(), 0);
   });
 
+  test("the overview, the table of queues and the page of a queue show messages per second and the last hour", async (t) => {
+    await m.cli("message", "send", "taken", ...Array(20).fill("more")); // the tests above sent to it before
+    const page = await open(t, `${m.server}/console`);
+    const row = page.getByRole("table", { name: "Busiest queues" }).getByRole("link", { name: "taken", exact: true });
+    await row.waitFor({ timeout: 40_000 });
+    await page.getByRole("img", { name: /Messages per second, last hour/ }).waitFor();
+    assert.ok((await m.cli("top")).entities.some((e) => e.name === "taken" && e.kind === "queue"));
+    await row.click();
+    await page.getByRole("link", { name: "Last hour" }).click();
+    await page.getByRole("img", { name: /Messages stored, last hour/ }).waitFor();
+    await page.goto(`${m.server}/console/entities`);
+    await page.getByRole("columnheader", { name: "In/s" }).getByRole("button").click();
+    await page.getByRole("columnheader", { name: "In/s" }).and(page.locator("[aria-sort=descending]")).waitFor();
+  });
+
   test("every page passes axe, dark and light, wide and narrow", async (t) => {
     await m.cli("queue", "create", "pictured");
     await m.cli("message", "send", "pictured", '{"order": 7}');

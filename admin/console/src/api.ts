@@ -159,6 +159,34 @@ export interface Entity extends Settings {
   subscriptionName?: string;
 }
 
+/** Sample is what happened to messages in a few seconds, and how many were stored at the end. */
+export interface Sample {
+  incoming: number;
+  outgoing: number;
+  completed: number;
+  abandoned: number;
+  deadLettered: number;
+  active: number;
+  deadLetter: number;
+}
+
+/** EntityRates are messages per second, averaged over the last minute, and the samples of the last hour, oldest first. */
+export interface EntityRates {
+  name: string;
+  kind: string; // queue, topic or subscription
+  incoming: number;
+  outgoing: number;
+  completed: number;
+  deadLettered: number;
+  samples?: Sample[];
+}
+
+export interface RatesPage {
+  entities: EntityRates[];
+  total?: EntityRates;
+  everySeconds: number;
+}
+
 export type Kind = "queues" | "topics" | "subscriptions";
 
 export interface Rule {

@@ -1,11 +1,12 @@
 import { useState } from "preact/hooks";
-import { call, type Entity, type Kind, list, path, readOnly } from "./api";
+import { call, type Entity, type EntityRates, type Kind, list, path, type RatesPage, readOnly } from "./api";
 import { Welcome } from "./connect";
 import { go, urlOf } from "./route";
 import { SettingsFields, type Draft, settingsOf } from "./settings";
-import { bytes, Dialog, Field, Form, number, Table, useLoad, Waiting } from "./ui";
+import { bytes, Dialog, Field, Form, number, rate, Table, useLoad, Waiting } from "./ui";
 
 const every = 5000; // milliseconds
+const ratesMax = 1000; // entities with rates, the most that the API returns
 
 type Row = Entity & { kind: Kind };
 
@@ -18,6 +19,15 @@ export function Entities() {
     [],
     every,
   );
+  const rates = useLoad(
+    async (signal) => {
+      const page = await call<RatesPage>("GET", `/v1/rates?max=${ratesMax}`, undefined, signal);
+      return new Map(page.entities.map((e): [string, EntityRates] => [`${e.kind}s/${e.name}`, e]));
+    },
+    [],
+    every,
+  );
+  const ratesOf = (e: Row) => rates.data?.get(`${e.kind}/${e.name}`);
   const [filter, setFilter] = useState("");
   const [creating, setCreating] = useState(false);
   const rows = (loaded.data ?? []).filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()));
@@ -43,6 +53,8 @@ export function Entities() {
             { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(e.kind, e.name)}>{e.name}</a> },
             { title: "Kind", value: (e) => (e.kind === "queues" ? "queue" : "topic") },
             { title: "Status", value: (e) => e.status ?? "Active" },
+            { title: "In/s", value: (e) => ratesOf(e)?.incoming ?? 0, numeric: true, show: (e) => rate(ratesOf(e)?.incoming ?? 0) },
+            { title: "Out/s", value: (e) => ratesOf(e)?.outgoing ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : rate(ratesOf(e)?.outgoing ?? 0)) },
             { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.active)) },
             { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.locked)) },
             { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true },

@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks";
-import { call, type Counts, type Entity, type Kind, list, path, readOnly, type Rule } from "./api";
+import { call, type Counts, type Entity, type Kind, list, path, type RatesPage, readOnly, type Rule } from "./api";
 import { Browse } from "./browse";
 import { Create } from "./entities";
+import { Hour } from "./rates";
 import { Receive } from "./receive";
 import { go, urlOf } from "./route";
 import { Send } from "./send";
@@ -45,7 +46,7 @@ function CountTiles({ counts }: { counts?: Counts }) {
 export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subscriptions"; name: string; tab: string; query: URLSearchParams }) {
   const loaded = useLoad((signal) => call<Entity>("GET", `/v1/${kind}/${path(name)}`, undefined, signal), [kind, name], every);
   const e = loaded.data;
-  const tabs: Record<string, string> = { messages: "Messages", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), settings: "Settings" };
+  const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), settings: "Settings" };
   const [topic] = name.split(/\/Subscriptions\//i);
   return (
     <>
@@ -66,12 +67,25 @@ export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subsc
           <CountTiles counts={e.counts} />
           <Tabs kind={kind} name={name} tab={tab} tabs={tabs} />
           {tab === "messages" && <Messages kind={kind} query={query} entity={e} name={name} onChange={loaded.reload} />}
+          {tab === "rates" && <RatesTab name={name} />}
           {tab === "send" && <Send name={name} sessions={!!e.requiresSession} onSent={loaded.reload} />}
           {tab === "sessions" && <Sessions name={name} />}
           {tab === "rules" && <Rules name={name} />}
           {tab === "settings" && <SettingsTab kind={kind} name={name} entity={e} onChange={loaded.reload} />}
         </>
       )}
+    </>
+  );
+}
+
+const ratesEvery = 10000; // milliseconds; the members sample as often
+
+function RatesTab({ name }: { name: string }) {
+  const loaded = useLoad((signal) => call<RatesPage>("GET", `/v1/rates/${path(name)}`, undefined, signal), [name], ratesEvery);
+  return (
+    <>
+      <Waiting of={loaded} />
+      {loaded.data && <Hour rates={loaded.data.entities[0]} everySeconds={loaded.data.everySeconds} at={loaded.at ?? 0} />}
     </>
   );
 }
@@ -285,7 +299,8 @@ export function TopicPage({ name, tab }: { name: string; tab: string }) {
             <Tile name="Scheduled" value={number(loaded.data.counts?.scheduled)} />
             <Tile name="Size" value={bytes(loaded.data.counts?.bytes)} />
           </dl>
-          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", send: "Send", settings: "Settings" }} />
+          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", rates: "Last hour", send: "Send", settings: "Settings" }} />
+          {tab === "rates" && <RatesTab name={name} />}
           {tab === "send" && <Send name={name} sessions={false} topic onSent={subscriptions.reload} />}
           {tab === "settings" && <SettingsTab kind="topics" name={name} entity={loaded.data} onChange={loaded.reload} />}
           {tab === "subscriptions" && (

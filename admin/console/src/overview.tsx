@@ -1,11 +1,12 @@
-import { useRef } from "preact/hooks";
-import { call, type Entity, list, type Status } from "./api";
+import { call, type Entity, type Kind, list, type RatesPage, type Status } from "./api";
 import { Welcome } from "./connect";
+import { Hour } from "./rates";
 import { urlOf } from "./route";
-import { Chart, number, Table, useLoad, Waiting } from "./ui";
+import { number, rate, Table, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
-const samplesMax = 1800; // an hour
+const ratesEvery = 10000; // the member samples as often
+const busiest = 10; // rows of the tables
 
 interface Condition {
   text: string;
@@ -48,18 +49,11 @@ function conditionsOf(status: Status | undefined, queues: Entity[]): Condition[]
 export function Overview({ operator }: { operator: boolean }) {
   const status = useLoad((signal) => (operator ? call<Status>("GET", "/v1/status", undefined, signal) : Promise.resolve(undefined)), [operator], every);
   const queues = useLoad((signal) => list("queues", "", signal), [], every);
-  const samples = useRef({ times: [] as number[], active: [] as number[], dead: [] as number[], at: 0 });
+  const rates = useLoad((signal) => call<RatesPage>("GET", `/v1/rates?total=true&max=${busiest}`, undefined, signal), [], ratesEvery);
   const rows = queues.data ?? [];
   const sum = (of: (c: NonNullable<Entity["counts"]>) => number) => rows.reduce((total, q) => total + (q.counts ? of(q.counts) : 0), 0);
   const active = sum((c) => c.active);
   const dead = sum((c) => c.deadLetter);
-  const s = samples.current;
-  if (queues.at && queues.at !== s.at) {
-    s.at = queues.at;
-    s.times = [...s.times, queues.at / 1000].slice(-samplesMax);
-    s.active = [...s.active, active].slice(-samplesMax);
-    s.dead = [...s.dead, dead].slice(-samplesMax);
-  }
   const conditions = conditionsOf(status.data, rows);
   const alive = status.data?.members.filter((m) => m.state === "alive").length;
   if (queues.data && !rows.length) {
@@ -79,24 +73,39 @@ export function Overview({ operator }: { operator: boolean }) {
       <dl class="tiles">
         {status.data && <Tile name="Members alive" value={`${alive} of ${status.data.members.length}`} />}
         <Tile name="Queues" value={number(rows.length)} />
+        {rates.data?.total && <Tile name="Incoming per second" value={rate(rates.data.total.incoming)} />}
+        {rates.data?.total && <Tile name="Delivered per second" value={rate(rates.data.total.outgoing)} />}
         <Tile name="Active messages" value={number(active)} />
         <Tile name="Locked" value={number(sum((c) => c.locked))} />
         <Tile name="Scheduled" value={number(sum((c) => c.scheduled))} />
         <Tile name="Dead letters" value={number(dead)} />
       </dl>
-      <Chart
-        title="Messages in queues since this page was opened"
-        times={s.times}
-        series={[
-          { label: "Active", values: s.active },
-          { label: "Dead letters", values: s.dead },
-        ]}
-      />
+      <Waiting of={rates} />
+      {rates.data && <Hour rates={rates.data.total} everySeconds={rates.data.everySeconds} at={rates.at ?? 0} />}
+      {!!rates.data?.entities.length && (
+        <>
+          <h2>Busiest queues, topics and subscriptions</h2>
+          <Table
+            name="Busiest queues, topics and subscriptions"
+            by={1}
+            rows={rates.data.entities}
+            id={(e) => `${e.kind}/${e.name}`}
+            empty=""
+            columns={[
+              { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(`${e.kind}s` as Kind, e.name)}>{e.name}</a> },
+              { title: "In per second", value: (e) => e.incoming, numeric: true, show: (e) => rate(e.incoming) },
+              { title: "Delivered per second", value: (e) => e.outgoing, numeric: true, show: (e) => rate(e.outgoing) },
+              { title: "Completed per second", value: (e) => e.completed, numeric: true, show: (e) => rate(e.completed) },
+              { title: "Dead-lettered per second", value: (e) => e.deadLettered, numeric: true, show: (e) => rate(e.deadLettered) },
+            ]}
+          />
+        </>
+      )}
       <h2>Deepest queues</h2>
       <Table
         name="Deepest queues"
         by={1}
-        rows={[...rows].sort((a, b) => (b.counts?.active ?? 0) - (a.counts?.active ?? 0)).slice(0, 10)}
+        rows={[...rows].sort((a, b) => (b.counts?.active ?? 0) - (a.counts?.active ?? 0)).slice(0, busiest)}
         id={(q) => q.name}
         empty=""
         columns={[

@@ -75,6 +75,10 @@ export function Waiting({ of }: { of: Loaded<unknown> }) {
 const whole = new Intl.NumberFormat("en");
 export const number = (n: number | undefined) => (n === undefined ? "" : whole.format(n));
 
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+/** rate writes messages per second. */
+export const rate = (n: number | undefined) => (n === undefined ? "" : n > 0 && n < 0.1 ? "< 0.1" : tenths.format(n));
+
 export function bytes(n: number | undefined): string {
   if (n === undefined) {
     return "";
@@ -318,7 +322,7 @@ export function Chart({ title, times: at, series }: { title: string; times: numb
         height: 180,
         legend: { live: true },
         series: [{}, ...series.map((s, i) => ({ label: s.label, stroke: color(`--series-${i + 1}`), width: 2, points: { show: false } }))],
-        axes: [axis, { ...axis, size: 60, values: (_: uPlot, ticks: number[]) => ticks.map((t) => number(t)) }],
+        axes: [axis, { ...axis, size: 60, values: (_: uPlot, ticks: number[]) => ticks.map((t) => tenths.format(t)) }],
         scales: {
           x: { range: (_u: uPlot, min: number, max: number) => [Math.min(min, max - secondsMin), max] },
           y: { range: (_u: uPlot, _min: number, max: number) => [0, Math.max(max || 0, 1)] },
@@ -336,7 +340,7 @@ export function Chart({ title, times: at, series }: { title: string; times: numb
     };
   }, [series.map((s) => s.label).join()]);
   useEffect(() => plot.current?.setData([times, ...values]), [at]);
-  const last = series.map((s) => `${s.label}: ${number(s.values.at(-1) ?? 0)}`).join(", ");
+  const last = series.map((s) => `${s.label}: ${tenths.format(s.values.at(-1) ?? 0)}`).join(", ");
   return (
     <figure>
       <figcaption>{title}</figcaption>
