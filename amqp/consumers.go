@@ -52,3 +52,33 @@ func (s *consumers) remove(keys ...consumerKey) {
 		}
 	}
 }
+
+// ConsumedEntity is an entity from which clients receive.
+type ConsumedEntity struct {
+	Namespace fsm.NamespaceID
+	Kind      fsm.EntityKind
+	Name      string // of a subscription its path
+}
+
+// ConsumedEntities counts the links of this member's clients that receive from each entity, without those of browsers and those to
+// dead-letter queues. It locks each connection for a moment: do not call it more than once a second.
+func (s *Server) ConsumedEntities() map[ConsumedEntity]int {
+	counts := make(map[ConsumedEntity]int)
+	for _, c := range s.connections() {
+		c.countConsumers(counts)
+	}
+	return counts
+}
+
+// countConsumers adds the receiving links of the connection.
+func (c *conn) countConsumers(counts map[ConsumedEntity]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		for _, end := range s.links {
+			if l, ok := end.(*outgoingLink); ok && l.kind == entityNode && !l.browses && l.entity.ID != 0 && l.entity.Sub == fsm.MainQueue {
+				counts[ConsumedEntity{l.entity.Namespace, l.entity.Kind, l.entity.Name}]++
+			}
+		}
+	}
+}

@@ -88,12 +88,21 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	if d := cmp.Diff(want, f); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	consumed := s.ConsumedEntities()
+	for e, links := range consumed {
+		if len(consumed) != 1 || e.Name != "orders" || e.Kind != fsm.QueueEntity || links != 1 {
+			t.Errorf("consumed entities are %+v, want one link to orders", consumed)
+		}
+	}
 
 	_ = p.net.Close()
 	<-p.ended
 	gone := s.Stats()
 	if gone.Connections != 0 || gone.Sessions != 0 || gone.Links != 0 {
 		t.Errorf("afterwards %d connections, %d sessions, %d links", gone.Connections, gone.Sessions, gone.Links)
+	}
+	if after := s.ConsumedEntities(); len(consumed) != 1 || len(after) != 0 {
+		t.Errorf("consumed entities were %+v and are %+v, want one and none", consumed, after)
 	}
 	if gone.Received != 6 || gone.Accepted != 1 || gone.Settled != want.Settled {
 		t.Errorf("afterwards %+v", gone)

@@ -1,6 +1,10 @@
 package metrics
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/fsm/totals"
 )
@@ -53,9 +57,38 @@ func entityFamilies() []family {
 			func(e *cluster.EntityStats) float64 { return float64(e.WaitingSessions) }),
 		perEntity("peeklock_entity_sessions", "Message sessions that have messages or state, or are locked by a receiver.",
 			func(e *cluster.EntityStats) float64 { return float64(e.Sessions) }),
+		{
+			name: "peeklock_entity_consumers", kind: gauge, labels: entityLabels(), entityNames: true,
+			help: "Links on which clients of this member receive from the entity, without browsers. The sum over all members is that of the entity. An entity without any has no series.",
+			read: func(p *statsSnapshot, to emit) {
+				for i := range p.consumers {
+					c := &p.consumers[i]
+					to(float64(c.count), c.namespace, c.kind, c.entity)
+				}
+			},
+		},
 		sample("peeklock_entity_omitted", gauge, "Entities that this member leads and does not report because others were used in the last hour or have more messages (setting metrics_entities).",
 			func(p *statsSnapshot) float64 { return float64(p.node.Omitted) }),
 	}
+}
+
+// consumers are the receiving links of one entity at this member.
+type consumers struct {
+	namespace, kind, entity string
+	count                   int
+}
+
+// consumers returns those of at most Config.Entities entities, those with the most first.
+func (m *Collector) consumers() (list []consumers) {
+	for e, count := range m.config.Consumers() {
+		if namespace := m.config.NamespaceName(e.Namespace); namespace != "" {
+			list = append(list, consumers{namespace, e.Kind.String(), e.Name, count})
+		}
+	}
+	slices.SortFunc(list, func(a, b consumers) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.namespace, b.namespace), strings.Compare(a.kind, b.kind), strings.Compare(a.entity, b.entity))
+	})
+	return list[:min(len(list), m.config.Entities)]
 }
 
 // totalFamilies describe what happened to the messages of entities. They come from replicated state: a new leader continues

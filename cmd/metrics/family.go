@@ -106,6 +106,7 @@ type statsSnapshot struct {
 	node           cluster.Stats
 	gateway        amqp.Stats
 	hasGateway     bool
+	consumers      []consumers
 	connectionsMax int // that the gateway accepts
 	expiries       map[string]time.Time
 	memory         Memory

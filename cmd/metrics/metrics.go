@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Limits of scrapes.
@@ -34,7 +35,11 @@ type Config struct {
 	Version string // of the binary
 	Node    func(entities int) cluster.Stats
 	Gateway func() amqp.Stats // nil: no stats of the gateway
-	Ready   func() bool
+	// Consumers counts the receiving links of the gateway by entity; nil: not exported. NamespaceName returns the name of a
+	// namespace, "" if the member does not know it.
+	Consumers     func() map[amqp.ConsumedEntity]int
+	NamespaceName func(fsm.NamespaceID) string
+	Ready         func() bool
 	// ConnectionsMax is the number of client connections that the gateway accepts; 0: not exported.
 	ConnectionsMax int
 	// Expiries returns when certificates expire, by the peers that see them: clients, members. It may be nil.
@@ -51,6 +56,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Node == nil || c.Ready == nil || c.Logger == nil:
 		return errors.New("metrics: Node, Ready and Logger are needed")
+	case (c.Consumers == nil) != (c.NamespaceName == nil):
+		return errors.New("metrics: Consumers and NamespaceName are needed together")
 	case c.Entities < 0 || c.Entities > EntitiesMax:
 		return fmt.Errorf("metrics: %d entities: must be 0 to %d", c.Entities, EntitiesMax)
 	}
@@ -88,6 +95,9 @@ func (m *Collector) snapshot() *statsSnapshot {
 	}
 	if m.config.Gateway != nil {
 		p.gateway, p.hasGateway = m.config.Gateway(), true
+	}
+	if m.config.Consumers != nil {
+		p.consumers = m.consumers()
 	}
 	p.connectionsMax = m.config.ConnectionsMax
 	if m.config.Expiries != nil {

@@ -75,7 +75,11 @@ func shardTotals() []cluster.ShardTotals {
 func newMember(t *testing.T, change func(*Config)) *Collector {
 	t.Helper()
 	c := Config{
-		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return memberStats() }, Ready: func() bool { return true },
+		Consumers: func() map[amqp.ConsumedEntity]int {
+			return map[amqp.ConsumedEntity]int{{Namespace: 1, Name: "a-secret-name"}: 5, {Namespace: 1, Kind: fsm.TopicEntity, Name: "a-secret-name"}: 1}
+		},
+		NamespaceName: func(fsm.NamespaceID) string { return "default" },
+		Name:          "m0", Version: "v1", Node: func(int) cluster.Stats { return memberStats() }, Ready: func() bool { return true },
 		Gateway: func() amqp.Stats {
 			return amqp.Stats{
 				Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3},
@@ -184,6 +188,7 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_entity_messages{entity="a-secret-name",kind="queue",sb_namespace="default",state="active"} 4`,
 		`peeklock_entity_messages{entity="a-secret-name",kind="queue",sb_namespace="default",state="dead_letter"} 2`,
 		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",sb_namespace="default"} 1`,
+		`peeklock_entity_consumers{entity="a-secret-name",kind="queue",sb_namespace="default"} 5`,
 		`peeklock_entity_max_bytes{entity="a-secret-name",kind="queue",sb_namespace="default"} 9`,
 		`peeklock_entity_waiting_sessions{entity="a-secret-name",kind="queue",sb_namespace="default"} 3`,
 		`peeklock_entity_incoming_messages_total{entity="a-secret-name",kind="queue",partition="7",sb_namespace="default"} 100`,
