@@ -302,6 +302,7 @@ func (b *bank) Check(*rapid.T) {
 		if s.a.q.Digest() != s.b.q.Digest() {
 			b.t.Fatalf("the replicas of partition %d differ", id)
 		}
+		checkStored(b.t, s.a.q)
 		s.a.q.Image().Refs(func(o fsm.Owner, ref fsm.Ref) {
 			if o.Sub == fsm.TransferQueue && !o.Patch {
 				transit[b.token(id, ref)]++
