@@ -32,7 +32,7 @@ type Control interface {
 	DeleteNamespace(ctx context.Context, name string) error
 	Status(ctx context.Context) (topology.Status, error)
 	// Rates returns the rates of the busiest entities of a namespace, by name and after their total, or those of one entity with its samples. Entities
-	// without messages in the last hour are missing, and so are those whose leader does not answer.
+	// without messages in the last hour and without consumers are missing, and so is what members that do not answer know.
 	Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates
 
 	Clients

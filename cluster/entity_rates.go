@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const ratesTimeout = 2 * time.Second
 // askRates asks a member for the rates of entities whose partitions it leads.
 var askRates = rpc.Query[topology.RatesQuery, []topology.EntityRates]{Kind: rpc.QueryRates} //nolint:gochecknoglobals // never changed
 
-// ledRates answers askRates.
+// ledRates answers askRates: the rates of entities that this member leads, and its consumers.
 func (n *Node) ledRates(q topology.RatesQuery) []topology.EntityRates {
 	leads := make(map[fsm.PartitionID]bool)
 	for id, group := range n.replicas.All() {
@@ -55,12 +56,30 @@ func (n *Node) ledRates(q topology.RatesQuery) []topology.EntityRates {
 			return found, kind == fsm.SubscriptionEntity
 		}))
 	}
-	return list
+	return append(list, n.localConsumers(q)...)
 }
 
-// Rates returns the rates of the busiest entities of a namespace, by name, or those of the named one, with the samples of the
-// last hour. The total, if it is asked for, is first. It asks all living members, each for up to 2 s. Entities whose leader does not answer are missing, and so are those without
-// messages in the last hour.
+// ServeConsumers tells the node the consumers of entities at this member, in any order. Until it is called the member has none.
+func (n *Node) ServeConsumers(list func() []topology.Consumers) { n.consumers.Store(&list) }
+
+// localConsumers returns the consumers at this member as entities without rates, those with the most first.
+func (n *Node) localConsumers(q topology.RatesQuery) (list []topology.EntityRates) {
+	consumers := n.consumers.Load()
+	if consumers == nil {
+		return nil
+	}
+	for _, c := range (*consumers)() {
+		if c.Namespace == q.Namespace && (q.Name == "" || strings.EqualFold(c.Name, q.Name)) {
+			list = append(list, topology.EntityRates{Name: c.Name, Kind: c.Kind.String(), Consumers: c.Links})
+		}
+	}
+	slices.SortFunc(list, func(a, b topology.EntityRates) int { return cmp.Compare(b.Consumers, a.Consumers) })
+	return list[:min(len(list), topology.ConsumersMax)]
+}
+
+// Rates returns the rates and consumers of the busiest entities of a namespace, by name, or those of the named one, with the samples of the
+// last hour. The total, if it is asked for, is first. It asks all living members, each for up to 2 s. Entities without messages in the last
+// hour and without consumers are missing, and so is what members that do not answer know.
 func (o *Operator) Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates {
 	ctx, cancel := context.WithTimeout(ctx, ratesTimeout)
 	defer cancel()

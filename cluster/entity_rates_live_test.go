@@ -19,6 +19,11 @@ func ratesSurviveTheLeader(t *testing.T) {
 	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "Orders", nil)
+	for i, node := range c.nodes {
+		node.ServeConsumers(func() []topology.Consumers {
+			return []topology.Consumers{{Namespace: fsm.DefaultNamespace, Name: "Orders", Links: i}, {Namespace: fsm.DefaultNamespace + 2, Name: "Orders", Links: 9}}
+		})
+	}
 	rates := func(node *Node, namespace fsm.NamespaceID, name string) []topology.EntityRates {
 		return node.Operator().Rates(t.Context(), topology.RatesQuery{Namespace: namespace, Name: name})
 	}
@@ -30,8 +35,8 @@ func ratesSurviveTheLeader(t *testing.T) {
 	}
 	for i, node := range c.nodes {
 		got := rates(node, fsm.DefaultNamespace, "")
-		if len(got) != 1 || got[0].Name != "Orders" || got[0].Kind != "queue" || got[0].Incoming < 1.9 || got[0].Incoming > 2.1 || got[0].Samples != nil {
-			t.Errorf("member %d says %+v, want 2 incoming messages a second of Orders", i, got)
+		if len(got) != 1 || got[0].Name != "Orders" || got[0].Kind != "queue" || got[0].Incoming < 1.9 || got[0].Incoming > 2.1 || got[0].Samples != nil || got[0].Consumers != 0+1+2 {
+			t.Errorf("member %d says %+v, want 2 incoming messages a second and 3 consumers of Orders", i, got)
 		}
 		if got := rates(node, fsm.DefaultNamespace+1, ""); len(got) != 0 {
 			t.Errorf("member %d shows %+v in another namespace, want nothing", i, got)

@@ -20,8 +20,21 @@ type EntityRates struct {
 	Name string `json:"name"` // of a subscription its path
 	Kind string `json:"kind"` // queue, topic or subscription
 	Rates
+	// Consumers is the number of links on which clients receive from it, at all members, without browsers.
+	Consumers int `json:"consumers"`
 	// Samples are those of the last hour, oldest first, one every RatesEvery seconds. The last one is at most RatesEvery seconds old.
 	Samples []Sample `json:"samples,omitempty"`
+}
+
+// ConsumersMax bounds the entities whose consumers a member reports.
+const ConsumersMax = 1000
+
+// Consumers are the links of a member's clients that receive from an entity.
+type Consumers struct {
+	Namespace fsm.NamespaceID
+	Kind      fsm.EntityKind
+	Name      string
+	Links     int
 }
 
 // Rates are messages per second, averaged over the last minute, and the messages stored now.

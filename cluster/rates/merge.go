@@ -62,7 +62,7 @@ func (r *Recorder) Total(counts func(id fsm.EntityID) (isCounted, isSubscription
 	return sum
 }
 
-// Add adds the rates and samples of another shard of the same entity. The ends of both series are less than one sample apart.
+// Add adds the rates and samples of another shard of the same entity, or its consumers at another member. The ends of both series are less than one sample apart.
 func Add(a *topology.EntityRates, b *topology.EntityRates) {
 	a.Incoming += b.Incoming
 	a.Outgoing += b.Outgoing
@@ -73,6 +73,7 @@ func Add(a *topology.EntityRates, b *topology.EntityRates) {
 	a.Forwarded += b.Forwarded
 	a.Active += b.Active
 	a.DeadLetter += b.DeadLetter
+	a.Consumers += b.Consumers
 	long, short := a.Samples, b.Samples
 	if len(long) < len(short) {
 		long, short = short, long

@@ -178,6 +178,7 @@ export interface EntityRates {
   outgoing: number;
   completed: number;
   deadLettered: number;
+  consumers: number;
   samples?: Sample[];
 }
 

@@ -55,6 +55,7 @@ export function Entities() {
             { title: "Status", value: (e) => e.status ?? "Active" },
             { title: "In/s", value: (e) => ratesOf(e)?.incoming ?? 0, numeric: true, show: (e) => rate(ratesOf(e)?.incoming ?? 0) },
             { title: "Out/s", value: (e) => ratesOf(e)?.outgoing ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : rate(ratesOf(e)?.outgoing ?? 0)) },
+            { title: "Consumers", value: (e) => ratesOf(e)?.consumers ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(ratesOf(e)?.consumers ?? 0)) },
             { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.active)) },
             { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.locked)) },
             { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true },

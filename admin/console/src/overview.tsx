@@ -96,6 +96,7 @@ export function Overview({ operator }: { operator: boolean }) {
               { title: "In per second", value: (e) => e.incoming, numeric: true, show: (e) => rate(e.incoming) },
               { title: "Delivered per second", value: (e) => e.outgoing, numeric: true, show: (e) => rate(e.outgoing) },
               { title: "Completed per second", value: (e) => e.completed, numeric: true, show: (e) => rate(e.completed) },
+              { title: "Consumers", value: (e) => e.consumers, numeric: true },
               { title: "Dead-lettered per second", value: (e) => e.deadLettered, numeric: true, show: (e) => rate(e.deadLettered) },
             ]}
           />

@@ -56,7 +56,7 @@ func top(i command.Invocation, most int, once bool) error {
 		if !once {
 			_, _ = fmt.Fprint(i.Client.Out, clearTerminal)
 		}
-		if err := i.Out.Rows(rates, ratesHeader("NAME"), rateRows(rates.Entities)); err != nil || once {
+		if err := i.Out.Rows(rates, append(ratesHeader("NAME"), "CONSUMERS"), rateRows(rates.Entities)); err != nil || once {
 			return err
 		}
 		select {
@@ -73,7 +73,7 @@ func ratesHeader(first string) []any {
 
 func rateRows(entities []topology.EntityRates) (rows [][]any) {
 	for i := range entities {
-		rows = append(rows, rateRow(entities[i].Name, &entities[i].Rates))
+		rows = append(rows, append(rateRow(entities[i].Name, &entities[i].Rates), entities[i].Consumers))
 	}
 	return rows
 }
