@@ -83,6 +83,42 @@ func TestSharesAreFair(t *testing.T) {
 	})
 }
 
+// Two keys get equal shares, on however many connections, and the connections of one key get equal shares of that.
+func TestKeysGetEqualShares(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		limiter := work.NewLimiter(1000, 100)
+		var connections sync.WaitGroup
+		var units [11]int // ten connections of one key, and one of another
+		for i := range units {
+			key := "many"
+			if i == 10 {
+				key = "one"
+			}
+			connections.Go(func() {
+				a := limiter.Open(work.Owner{Namespace: 1, Key: key}, 1_000_000, 1_000_000)
+				defer a.Close()
+				for ctx.Err() == nil {
+					a.Wait(ctx, nil, 1+i%3)
+					units[i] += 1 + i%3
+				}
+			})
+		}
+		<-time.After(20 * time.Second)
+		cancel()
+		connections.Wait()
+		for i, n := range units[:10] {
+			if n < 900 || n > 1100 {
+				t.Errorf("connection %d of ten received %d units in 20 s, not a twentieth of 20,000", i, n)
+			}
+		}
+		if n := units[10]; n < 9500 || n > 10_500 {
+			t.Errorf("the only connection of its key received %d units in 20 s, not half of 20,000", n)
+		}
+	})
+}
+
 // A wait ends with its connection, and what it waited for is not charged to others.
 func TestWaitEndsWithItsConnection(t *testing.T) {
 	t.Parallel()
