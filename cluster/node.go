@@ -131,6 +131,8 @@ func (n *Node) BusyReason() string {
 	switch space := n.raftLog.DiskSpace(); {
 	case space.LowMemory:
 		return "The member has no memory for more messages. Receive, purge or delete some that wait, or give it more memory."
+	case space.Exhausted:
+		return "The disk of the member is full. Delete queues, topics or subscriptions, purge messages, or make its volume larger."
 	case space.ReadOnly:
 		return "The disk of the member is nearly full. Receive, purge or delete messages that wait, or make its volume larger."
 	}

@@ -50,3 +50,41 @@ func TestGrowthIsRefusedAndReleaseIsNot(t *testing.T) {
 		}
 	}
 }
+
+// While only the last reserve of a disk is left, what takes, moves or renews is refused, and what frees space is not.
+func TestTheLastReserveIsForWhatFrees(t *testing.T) {
+	t.Parallel()
+	at := fsm.Address{Entity: 1}
+	for _, c := range []struct {
+		command fsm.Command
+		want    bool
+	}{
+		{fsm.LockMessages{Address: at, Max: 1}, true},
+		{fsm.LockMessages{Address: at, Max: 1, Delete: true}, false},
+		{fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}}, true},
+		{fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}, Delete: true}, false},
+		{fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}}, true},
+		{fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}, Delete: true}, false},
+		{fsm.RenewLocks{Address: at, Locks: []fsm.LockID{{Sequence: 1}}}, true},
+		{fsm.AcceptSession{Entity: 1}, true},
+		{fsm.RenewSession{Entity: 1, Lock: fsm.SessionLock{ID: "s", Epoch: 1}}, true},
+		{fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{1}}, true},
+		{fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Verb: fsm.Complete}}}, false},
+		{fsm.SettleUnlocked{Address: at, Sequences: []fsm.SequenceNumber{1}, Verb: fsm.Complete, States: fsm.SetOf(fsm.Ready)}, false},
+		{fsm.PurgeMessages{Address: at, Max: 1}, false},
+		{fsm.CancelScheduled{Entity: 1, Sequences: []fsm.SequenceNumber{1}}, false},
+		{fsm.ReleaseSession{Entity: 1, Lock: fsm.SessionLock{ID: "s", Epoch: 1}}, false},
+		{fsm.SetSessionState{Entity: 1, Lock: fsm.SessionLock{ID: "s", Epoch: 1}, Clear: true}, false},
+		{fsm.DropRule{Subscription: 1, Name: "r"}, false},
+		{fsm.DropEntity{Entity: 1}, false},
+		{fsm.DeleteEntity{Entity: 1}, false},
+		{fsm.ForgetEntity{Entity: 1}, false},
+		{fsm.DeleteNamespace{Namespace: 2}, false},
+		{fsm.SetAccess{Namespace: 2}, false},
+		{fsm.Pulse{}, false},
+	} {
+		if got := fsm.Holds(fsm.AppendCommand(nil, header, c.command)); got != c.want {
+			t.Errorf("%T: holds %t, want %t: %+v", c.command, got, c.want, c.command)
+		}
+	}
+}

@@ -75,6 +75,7 @@ type kindRow struct {
 	front    front
 	grows    growth
 	brings   bool // it brings messages
+	holds    bool // it locks, reserves or moves messages, and frees nothing unless it deletes what it takes
 	takes    Taking
 	// decode reads the payload. The codec is a value because it would escape to the heap as a pointer.
 	decode func(x fields.Codec) (Command, fields.Codec)
@@ -130,7 +131,7 @@ var kinds = [...]kindRow{
 		verify: func(x fields.Codec) error { verifySend(&x); return x.End() },
 	},
 	KindLockMessages: {
-		name: "lock", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "lock", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).Fields) },
 	},
 	KindSettleMessages: {
@@ -139,11 +140,11 @@ var kinds = [...]kindRow{
 		verify: func(x fields.Codec) error { verifySettle(&x); return x.End() },
 	},
 	KindRenewLocks: {
-		name: "renew locks", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "renew locks", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewLocks).Fields) },
 	},
 	KindFetchDeferred: {
-		name: "fetch deferred", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
+		name: "fetch deferred", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchDeferred).Fields) },
 	},
 	KindCloseReceiver: {
@@ -159,7 +160,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PurgeMessages).fields) },
 	},
 	KindRedriveMessages: {
-		name: "redrive", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "redrive", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RedriveMessages).fields) },
 	},
 	KindSettleUnlocked: {
@@ -167,7 +168,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleUnlocked).fields) },
 	},
 	KindTouch: {
-		name: "touch", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "touch", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Touch).fields) },
 	},
 	KindPutRule: {
@@ -179,7 +180,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DropRule).fields) },
 	},
 	KindForwardMessages: {
-		name: "forward", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
+		name: "forward", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ForwardMessages).fields) },
 	},
 	KindTransferMessages: {
@@ -188,11 +189,11 @@ var kinds = [...]kindRow{
 		verify: func(x fields.Codec) error { verifyTransfer(&x); return x.End() },
 	},
 	KindAcceptSession: {
-		name: "accept session", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "accept session", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*AcceptSession).Fields) },
 	},
 	KindRenewSession: {
-		name: "renew session", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "renew session", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewSession).fields) },
 	},
 	KindReleaseSession: {
@@ -212,7 +213,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*BeginEpoch).fields) },
 	},
 	KindReserveNumbers: {
-		name: "reserve numbers", machines: MachineQueues, level: 1, front: frontEntity,
+		name: "reserve numbers", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReserveNumbers).fields) },
 	},
 	KindFenceIdle: {
@@ -220,7 +221,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FenceIdle).fields) },
 	},
 	KindFetchReady: {
-		name: "fetch ready", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesReady,
+		name: "fetch ready", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesReady, holds: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchReady).Fields) },
 	},
 	KindFoundCluster: {
@@ -336,6 +337,25 @@ func Grows(command []byte) bool {
 	_, c, err := DecodeCommand(command)
 	g, ok := c.(interface{ grows() bool })
 	return err == nil && ok && g.grows()
+}
+
+// Holds reports whether an encoded command frees nothing, although it does not grow: it locks, reserves or moves messages. It is
+// refused while only the last reserve of a disk is left, which is for what settles, clears, deletes or releases.
+func Holds(command []byte) bool {
+	info, err := PeekCommand(command)
+	if err != nil || !info.Kind.row().holds {
+		return false
+	}
+	_, c, err := DecodeCommand(command)
+	switch c := c.(type) {
+	case LockMessages:
+		return !c.Delete
+	case FetchDeferred:
+		return !c.Delete
+	case FetchReady:
+		return !c.Delete
+	}
+	return err == nil
 }
 
 // Level returns the format level from which on a state machine performs commands of this kind; 1 for an unknown kind.

@@ -126,13 +126,14 @@ func (p *proposer) init(g *Group) {
 // called exactly once with the outcome: on the goroutine of apply, on that of the body reader or, when the
 // command is refused at once, on the caller's own. It must not block. Submit never blocks: over its limits it
 // refuses with ServerBusy, and it does the same for commands that make data grow while disk or memory are
-// low, for commands that Config.Refuses refuses (with its code), for commands that take messages while a new leader's time is unconfirmed, and for commands whose format
+// low (or, when the last reserve of the disk is in use, for all that free nothing), for commands that Config.Refuses refuses (with its code), for commands that take messages while a new leader's time is unconfirmed, and for commands whose format
 // level the log has not reached.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	info, _ := fsm.PeekCommand(command)
 	final := g.toldReadOnly.Load()
 	readOnly := info.Kind.Grows() && (final || g.cfg.Log.Disk().RefusesGrowth()) && fsm.Grows(command) && !g.withdraws(command)
+	readOnly = readOnly || g.cfg.Log.Disk().IsExhausted() && fsm.Holds(command)
 	full := fsm.OK
 	if g.cfg.Refuses != nil && info.Kind.Grows() {
 		full = g.cfg.Refuses(command)

@@ -265,6 +265,8 @@ func storeFamilies() []family {
 			store(func(s *cluster.StoreStats) float64 { return float64(s.DiskSpace.Reserve) })),
 		sample("peeklock_store_read_only", gauge, "1 while the member refuses new messages and entities because its disk is nearly full, else 0. Other operations continue.",
 			store(func(s *cluster.StoreStats) float64 { return boolValue(s.DiskSpace.ReadOnly) })),
+		sample("peeklock_store_exhausted", gauge, "1 while the disk is full and the last reserve is in use, else 0: the member accepts only what frees space.",
+			store(func(s *cluster.StoreStats) float64 { return boolValue(s.DiskSpace.Exhausted) })),
 		sample("peeklock_store_short_of_memory", gauge, "1 while the member refuses new messages and entities because waiting messages use too much memory, else 0. Other operations continue.",
 			store(func(s *cluster.StoreStats) float64 { return boolValue(s.DiskSpace.LowMemory) })),
 	}

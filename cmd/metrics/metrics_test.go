@@ -53,7 +53,7 @@ func memberStats() cluster.Stats {
 		{Limits: fsm.NamespaceSettings{EntitiesMax: 11, MessagesMax: 12, BytesMax: 13, RulesMax: 14}},
 	}, Omitted: 2, MemoryShare: 15}
 	s.Clocks = clocks.Comparison{Agreed: true, Offset: -1500 * time.Millisecond, Held: true, Step: -3 * time.Hour}
-	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
+	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true, Exhausted: true}
 	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
 	return s
 }
@@ -168,6 +168,7 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_cluster_clock_offset_seconds -1.5`,
 		`peeklock_cluster_clock_agreed 1`,
 		`peeklock_store_read_only 1`,
+		`peeklock_store_exhausted 1`,
 		`peeklock_store_disk_reserve_bytes 9`,
 		`peeklock_cluster_members{state="alive"} 3`,
 		`peeklock_partition_leader{partition="7"} 1`,

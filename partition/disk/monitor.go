@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
-// The ballast is a file that is deleted when the disk is full.
+// The ballast is a file that is deleted when the disk is full, so that there is space to compact the log. The last reserve is
+// one of the same size that is deleted when the ballast is used up too. From then on only commands that free space enter the
+// log.
 const (
 	BallastFile         = "ballast"
+	LastReserveFile     = "ballast.last"
 	BallastBytesDefault = 64 << 20
 )
 
@@ -24,6 +27,8 @@ const (
 	// that it does not alternate.
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
+	// lastReserveAt is how many times its size must be free for the last reserve to be created.
+	lastReserveAt = 2
 	// outOfFilesLogInterval is the least time between two log records of a shortage of file descriptors.
 	outOfFilesLogInterval = time.Minute
 )
@@ -39,6 +44,9 @@ type Space struct {
 	// LowMemory is set when the memory of the process is nearly used up (SetLowMemory): the member then
 	// refuses the same commands as when it is ReadOnly.
 	LowMemory bool
+	// Exhausted is set when the last reserve was deleted: the member's leaders refuse all that frees no space
+	// (fsm.ServerBusy).
+	Exhausted bool
 }
 
 // RefusesGrowth reports whether the member refuses commands that make data grow, for lack of disk space or
@@ -57,13 +65,15 @@ type Monitor struct {
 	state     atomic.Pointer[Space]
 	readOnly  atomic.Bool
 	lowMemory atomic.Bool // SetLowMemory
+	exhausted atomic.Bool // the last reserve was deleted, and there is not enough space for another
 
 	once   sync.Once
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu         sync.Mutex // guards the ballast file and changes of state
+	mu         sync.Mutex // guards the files and changes of state
 	hasBallast bool       // the ballast file exists
+	hasLast    bool       // the last reserve exists
 	outOfFiles time.Time  // of the newest log record of a shortage of file descriptors
 }
 
@@ -82,8 +92,7 @@ func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure fun
 		if measure != nil {
 			s.measure = measure
 		}
-		_, err := s.files.Stat(filepath.Join(s.dir, BallastFile))
-		s.hasBallast = err == nil
+		s.hasBallast, s.hasLast = s.exists(BallastFile), s.exists(LastReserveFile)
 		s.Refresh()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		s.cancel = cancel
@@ -100,6 +109,11 @@ func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure fun
 			}
 		})
 	})
+}
+
+func (s *Monitor) exists(name string) bool {
+	_, err := s.files.Stat(filepath.Join(s.dir, name))
+	return err == nil
 }
 
 // Close stops measuring.
@@ -131,7 +145,18 @@ func (s *Monitor) Refresh() {
 	}
 	s.state.Store(&now)
 	s.readOnly.Store(now.ReadOnly)
-	if !s.hasBallast && s.ballast > 0 && !now.ReadOnly && free > reserve+uint64(s.ballast) {
+	if s.ballast <= 0 {
+		return
+	}
+	// The last reserve comes first, and as soon as there is any space: it is what lets an operator delete.
+	if !s.hasLast && free > lastReserveAt*uint64(s.ballast) {
+		s.hasLast = Allocate(s.files, filepath.Join(s.dir, LastReserveFile), s.ballast) == nil
+		free -= uint64(s.ballast)
+	}
+	if s.hasLast && s.exhausted.CompareAndSwap(true, false) {
+		s.logger.Info("disk has space again beyond the last reserve; the member delivers messages again", "folder", s.dir, "free_bytes", free)
+	}
+	if !s.hasBallast && !now.ReadOnly && free > reserve+uint64(s.ballast) {
 		s.hasBallast = Allocate(s.files, filepath.Join(s.dir, BallastFile), s.ballast) == nil
 	}
 }
@@ -177,8 +202,8 @@ func (s *Monitor) Relieve(err error) bool {
 	return false
 }
 
-// ReleaseBallast is called after a write has failed for lack of space. It deletes the ballast and reports
-// whether it did: then the write should be tried once more.
+// ReleaseBallast is called after a write has failed for lack of space. It deletes the ballast, or the last reserve if there is
+// none, and reports whether it did: then the write should be tried once more.
 func (s *Monitor) ReleaseBallast() bool {
 	if s == nil {
 		return false
@@ -194,15 +219,25 @@ func (s *Monitor) ReleaseBallast() bool {
 		s.readOnly.Store(true)
 		s.logReadOnly(&now)
 	}
-	if !s.hasBallast {
-		return false
+	switch {
+	case s.hasBallast:
+		s.hasBallast = false
+		if s.files.Remove(filepath.Join(s.dir, BallastFile)) != nil {
+			return false
+		}
+		s.logger.Warn("disk is full; deleted the ballast to keep space for the log", "folder", s.dir, "freed_bytes", s.ballast)
+		return true
+	case s.hasLast:
+		s.hasLast = false
+		s.exhausted.Store(true)
+		if s.files.Remove(filepath.Join(s.dir, LastReserveFile)) != nil {
+			return false
+		}
+		s.logger.Error("disk is full and the ballast is used up; deleted the last reserve: the member accepts only what frees space: "+
+			"settle, purge or delete messages and entities, or make the volume larger", "folder", s.dir, "freed_bytes", s.ballast)
+		return true
 	}
-	s.hasBallast = false
-	if err := s.files.Remove(filepath.Join(s.dir, BallastFile)); err != nil {
-		return false
-	}
-	s.logger.Warn("disk is full; deleted the ballast to keep space for the log", "folder", s.dir, "freed_bytes", s.ballast)
-	return true
+	return false
 }
 
 // IsReadOnly reports whether disk space is low.
@@ -213,7 +248,7 @@ func (s *Monitor) Space() (now Space) {
 	if known := s.state.Load(); known != nil {
 		now = *known
 	}
-	now.LowMemory = s.lowMemory.Load()
+	now.LowMemory, now.Exhausted = s.lowMemory.Load(), s.exhausted.Load()
 	return now
 }
 
@@ -222,3 +257,6 @@ func (s *Monitor) SetLowMemory(on bool) { s.lowMemory.Store(on) }
 
 // RefusesGrowth reports whether disk space or memory is low.
 func (s *Monitor) RefusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
+
+// IsExhausted reports whether the last reserve is in use, so that only commands that free space may enter the log.
+func (s *Monitor) IsExhausted() bool { return s.exhausted.Load() }

@@ -59,3 +59,46 @@ func TestShortageOfFilesKeepsTheBallast(t *testing.T) {
 		}
 	})
 }
+
+// A full disk takes the ballast first, then the last reserve, which is created again before the ballast, and below the reserve.
+func TestLastReserveGoesLastAndComesFirst(t *testing.T) {
+	t.Parallel()
+	const ballast, reserve = 4 << 10, 1 << 20
+	free := uint64(10 * reserve)
+	s := NewMonitor(OS{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	s.ballast, s.reserve = ballast, reserve
+	s.measure = func(string) (uint64, uint64, error) { return free, 100 * reserve, nil }
+	expect := func(what string, hasBallast, hasLast, exhausted bool) {
+		t.Helper()
+		if s.exists(BallastFile) != hasBallast || s.exists(LastReserveFile) != hasLast || s.IsExhausted() != exhausted || s.Space().Exhausted != exhausted {
+			t.Errorf("%s: ballast %t, last reserve %t, exhausted %t", what, s.exists(BallastFile), s.exists(LastReserveFile), s.IsExhausted())
+		}
+	}
+	s.Refresh()
+	expect("with space", true, true, false)
+	full := &fs.PathError{Op: "write", Err: syscall.ENOSPC}
+	if !s.Relieve(full) {
+		t.Error("the ballast did not help")
+	}
+	expect("full", false, true, false)
+	if !s.Relieve(full) {
+		t.Error("the last reserve did not help")
+	}
+	expect("full again", false, false, true)
+	if s.Relieve(full) {
+		t.Error("tried again with nothing left")
+	}
+	free = ballast
+	s.Refresh()
+	expect("with too little space", false, false, true)
+	free = 3 * ballast
+	s.Refresh()
+	expect("with some space", false, true, false)
+	if !s.IsReadOnly() {
+		t.Error("messages are accepted below the reserve")
+	}
+	free = 10 * reserve
+	s.Refresh()
+	s.Refresh()
+	expect("with space again", true, true, false)
+}

@@ -22,6 +22,7 @@ type Disk struct {
 	mount    uint64 // number of the file system of the running process; all others fail
 	locks    map[*node]uint64
 	full     bool
+	capacity int64 // see SetFree; 0: no limit
 	delay    time.Duration
 	failing  map[Op]error
 	decide   func(call, path string) Failure // see Intercept
@@ -111,7 +112,11 @@ func (d *Disk) BytesRead() int64 {
 func (d *Disk) Space(string) (free, total uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.full {
+	switch {
+	case d.full:
+	case d.capacity > 0:
+		free = uint64(max(0, d.capacity-d.root.bytes()))
+	default:
 		free = spaceBytes
 	}
 	return free, spaceBytes, nil
@@ -176,6 +181,11 @@ func (d *Disk) check(mount uint64, op Op, path string) error {
 	return nil
 }
 
+// lacks reports whether there is no space for so many more bytes. Called with mu held.
+func (d *Disk) lacks(more int64) bool {
+	return more > 0 && (d.full || d.capacity > 0 && d.root.bytes()+more > d.capacity)
+}
+
 // noSpace is the error of a write on a full disk.
 func noSpace(path string) error { return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC} }
 
@@ -188,7 +198,7 @@ func (d *Disk) wait(path string) {
 	}
 	d.mu.Unlock()
 	switch filepath.Base(path) {
-	case "member.json.new", "ballast": // synced under a mutex of the product
+	case "member.json.new", "ballast", "ballast.last": // synced under a mutex of the product
 		return
 	}
 	if delay > 0 {

@@ -19,6 +19,17 @@ func (d *Disk) SetFull(full bool) {
 	d.full = full
 }
 
+// SetFree makes so many bytes free: files can grow by them together, and by what is deleted. Folders, and the entries of logs that
+// are not files, take none. -1 ends the limit.
+func (d *Disk) SetFree(bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.capacity = 0
+	if bytes >= 0 {
+		d.capacity = max(1, d.root.bytes()+bytes)
+	}
+}
+
 // SetDelay sets how long a sync of a file or a transaction of the log takes: the delay on average, at most
 // twice as long.
 func (d *Disk) SetDelay(delay time.Duration) {

@@ -96,7 +96,7 @@ func (f *file) writeAt(p []byte, at int64, failure Failure) (int, error) {
 		}
 		return written, failure.Err
 	}
-	if f.fs.disk.full && at+int64(len(p)) > int64(f.node.data.size) {
+	if f.fs.disk.lacks(at + int64(len(p)) - int64(f.node.data.size)) {
 		return 0, noSpace(f.path)
 	}
 	f.node.writeAt(p, int(at))

@@ -27,6 +27,14 @@ type node struct {
 	changed time.Time
 }
 
+// bytes returns the size of a file, or of all files in a folder.
+func (n *node) bytes() (sum int64) {
+	for _, child := range n.names {
+		sum += child.bytes()
+	}
+	return sum + int64(n.data.size)
+}
+
 // nameChange is one change of the names of a folder; it is on disk as a whole or not at all. A nil node is a
 // name that was removed.
 type nameChange map[string]*node
