@@ -146,7 +146,8 @@ type Timing struct {
 	// GossipInterval is the interval at which changes are passed on to other members. Default 200 ms.
 	GossipInterval time.Duration
 	// Rejoin is the least interval at which the names to join are tried: it grows to 15 times this value while members are
-	// missing. While nobody is missing, they are tried every 15 to 30 times this value. Default 2 s.
+	// missing. While nobody is missing, they are tried every 15 to 30 times this value. A name of which a process was not reached
+	// is tried every second interval. Default 2 s.
 	Rejoin time.Duration
 	// Ping is the interval at which a forward connection is checked; it is closed after three silent intervals.
 	// Default 1 s.

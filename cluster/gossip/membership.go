@@ -2,9 +2,11 @@ package gossip
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -26,6 +28,8 @@ const (
 	updateWaitMax       = time.Second
 	leaveWaitMax        = time.Second
 	rejoinIntervalsMax  = 15 // the pause between two attempts to join grows to this many intervals
+	unreachedIntervals  = 2  // between two attempts to join by a name that has not been reached
+	contactsMax         = 16 // addresses contacted at once
 	gossipPushPullEvery = 10 * time.Second
 	joinWarnEvery       = time.Minute // least time between two warnings about one address to join
 )
@@ -77,6 +81,9 @@ type Membership struct {
 	members         map[fsm.MemberID]*Member // for each member the latest process
 	foreignLoggedAt time.Time                // when a foreign member was last logged
 	joinWarnedAt    map[string]time.Time     // when an address of join was last reported, for at most these addresses
+	unreached       map[string]bool          // addresses of join of which at least one process did not answer last time
+
+	resolveMax time.Duration // of the resolution of one name
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -128,6 +135,8 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 		stop:    make(chan struct{}),
 
 		joinWarnedAt: make(map[string]time.Time),
+		unreached:    make(map[string]bool),
+		resolveMax:   c.TCPTimeout,
 	}
 	config, err := g.memberlistConfig(c)
 	if err != nil {
@@ -141,6 +150,7 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 		return nil, fmt.Errorf("open gossip on %s: %w", c.Addr, err)
 	}
 	g.done.Go(func() { g.rejoinLoop(c.RejoinInterval) })
+	g.done.Go(func() { g.unreachedLoop(c.RejoinInterval) })
 	return g, nil
 }
 
@@ -227,33 +237,84 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 	}
 }
 
-// contact exchanges states with the members at some addresses, one after the other until Close is called.
+// unreachedLoop contacts the names to join that were not reached. Processes that start while a part of them cannot reach the others
+// miss nobody, and soon meet all of them when they can.
+func (g *Membership) unreachedLoop(interval time.Duration) {
+	ticker := time.NewTicker(unreachedIntervals * interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-g.stop:
+			return
+		case <-ticker.C:
+		}
+		g.mu.Lock()
+		names := slices.Collect(maps.Keys(g.unreached))
+		g.mu.Unlock()
+		g.contact(names)
+	}
+}
+
+// contact exchanges states with the members at some addresses, contactsMax at once, until Close is called.
 func (g *Membership) contact(addresses []string) {
-	var failed error
-	joined := 0
+	slots := make(chan struct{}, contactsMax)
+	var contacts sync.WaitGroup
+	defer contacts.Wait()
 	for _, address := range addresses {
 		select {
 		case <-g.stop:
 			return
-		default:
+		case slots <- struct{}{}:
 		}
-		n, err := g.list.Join([]string{address})
-		joined += n
+		contacts.Go(func() {
+			g.contactOne(address)
+			<-slots
+		})
+	}
+}
+
+// contactOne exchanges states with the members at an address or name.
+func (g *Membership) contactOne(address string) {
+	all, err := g.resolve(address)
+	n := 0
+	if err == nil {
+		n, err = g.list.Join(all)
+	}
+	if slices.Contains(g.join, address) { // otherwise it is the last known address of a member that is missing, which has been logged
+		g.mu.Lock()
+		if delete(g.unreached, address); n == 0 || n < len(all) {
+			g.unreached[address] = true
+		}
+		g.mu.Unlock()
 		if err != nil {
-			failed = err
 			g.warnJoin(address, err)
 		}
 	}
-	if joined == 0 && failed != nil {
-		logGossip(g.log, &g.refusals, "join", failed.Error())
+	if n == 0 && err != nil {
+		logGossip(g.log, &g.refusals, "join", err.Error())
 	}
+}
+
+// resolve returns an ip:port for each address of a host:port. Join would report a name as reached if one of its addresses was.
+func (g *Membership) resolve(address string) ([]string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.resolveMax)
+	defer cancel()
+	all, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	for i := range all {
+		all[i] = net.JoinHostPort(all[i], port)
+	}
+	return all, nil
 }
 
 // warnJoin logs that an address to join cannot be reached or resolved, once in joinWarnEvery.
 func (g *Membership) warnJoin(address string, cause error) {
-	if !slices.Contains(g.join, address) {
-		return // the last known address of a member that is missing, which has been logged
-	}
 	now := time.Now()
 	g.mu.Lock()
 	isDue := now.Sub(g.joinWarnedAt[address]) >= joinWarnEvery
