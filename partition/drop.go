@@ -44,8 +44,10 @@ func claim(cfg *Config, log *raftlog.Group) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("claim folder: %w", err)
 	}
-	claimed := err == nil && len(named) > 0 // a crash can leave an empty file
+	claimed := err == nil
 	switch {
+	case claimed && len(named) == 0:
+		return fmt.Errorf("file %s is empty: %w", path, disk.ErrDamaged)
 	case claimed && named[0] != replicaVersion:
 		return fmt.Errorf("file %s has version %d, which is not known to this binary", path, named[0])
 	case claimed && string(named[1:]) != replica:
@@ -67,7 +69,7 @@ func claim(cfg *Config, log *raftlog.Group) error {
 	if claimed {
 		return nil
 	}
-	return disk.WriteSynced(files, path, append([]byte{replicaVersion}, replica...))
+	return disk.WriteSynced(files, path, append([]byte{replicaVersion}, replica...), disk.FileMode)
 }
 
 // ReplicaOf returns the name of the replica to which a folder belongs, "" if the folder records none. With nil the files
@@ -112,7 +114,7 @@ func markDropped(files disk.FS, dir string) error {
 	if _, err := files.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return disk.WriteSynced(files, filepath.Join(dir, droppedFile), nil)
+	return disk.WriteSynced(files, filepath.Join(dir, droppedFile), nil, disk.FileMode)
 }
 
 // isDropped reports whether a folder is marked for removal.

@@ -89,7 +89,7 @@ func prepareRestore(cfg *Config) error {
 	if err := files.MkdirAll(cfg.Dir, disk.FolderMode); err != nil {
 		return err
 	}
-	return errors.Join(disk.WriteSynced(files, path, nil), files.SyncFolder(filepath.Dir(cfg.Dir)))
+	return errors.Join(disk.WriteSynced(files, path, nil, disk.FileMode), files.SyncFolder(filepath.Dir(cfg.Dir)))
 }
 
 // restore reads a backup into an empty replica.

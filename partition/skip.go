@@ -150,7 +150,7 @@ func SkippedEntries(files disk.FS, dir string) (marked []SkippedEntry, err error
 func writeSkipped(files disk.FS, dir string, marked []SkippedEntry) error {
 	data, err := json.Marshal(marked)
 	if err == nil {
-		err = disk.WriteSynced(files, filepath.Join(dir, skippedFile), data)
+		err = disk.WriteSynced(files, filepath.Join(dir, skippedFile), data, disk.FileMode)
 	}
 	if err != nil {
 		return fmt.Errorf("write the marks of skipped entries: %w", err)

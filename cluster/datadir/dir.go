@@ -279,23 +279,11 @@ func (d *Dir) save(identity Identity) error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
-	if err := d.replaceFile(identityFile, append(data, '\n')); err != nil {
+	if err := disk.WriteSynced(d.files, filepath.Join(d.path, identityFile), append(data, '\n'), identityMode); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	d.identity = identity
 	return nil
-}
-
-// replaceFile replaces a file of the folder, so that a crash leaves the old one or the new one.
-func (d *Dir) replaceFile(name string, content []byte) error {
-	path := filepath.Join(d.path, name)
-	if err := disk.WriteFile(d.files, path+".new", content, identityMode); err != nil {
-		return err
-	}
-	if err := d.files.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return d.files.SyncFolder(d.path)
 }
 
 // UseLog records the log of a new folder, before anything of it is written. It returns an error that wraps ErrOtherLog if the folder

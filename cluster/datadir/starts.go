@@ -119,7 +119,7 @@ func (s *Seen) Observe(member fsm.MemberID, start starts.Start) error {
 	}
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err == nil {
-		err = s.dir.replaceFile(seenFile, append(data, '\n'))
+		err = disk.WriteSynced(s.dir.files, filepath.Join(s.dir.path, seenFile), append(data, '\n'), identityMode)
 	}
 	if err != nil {
 		s.mu.Lock()

@@ -137,15 +137,19 @@ func open(files FS, path string, flag int) (File, error) {
 	return f, err
 }
 
-// WriteSynced writes a small file and makes the file and its name durable. It truncates a file that exists.
-func WriteSynced(files FS, path string, content []byte) error {
-	if err := WriteFile(files, path, content, FileMode); err != nil {
+// WriteSynced writes a small file and makes the file and its name durable. A file that exists is replaced: after an error or a
+// crash it has the former content or the new one.
+func WriteSynced(files FS, path string, content []byte, mode fs.FileMode) error {
+	if err := WriteFile(files, path+".new", content, mode); err != nil {
 		return err
+	}
+	if err := files.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return files.SyncFolder(filepath.Dir(path))
 }
 
-// WriteFile is WriteSynced without making the name durable.
+// WriteFile writes and syncs a file, without making its name durable. It truncates a file that exists.
 func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
 	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {

@@ -91,3 +91,39 @@ func TestOpenIsRepeatedOnce(t *testing.T) {
 		}
 	}
 }
+
+// shortWrites writes half of what it is given, for a full disk.
+type shortWrites struct{ OS }
+
+type shortFile struct{ File }
+
+func (d shortWrites) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+	f, err := d.OS.OpenFile(path, flag, mode)
+	return shortFile{f}, err
+}
+
+func (f shortFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p[:len(p)/2])
+	return n, errors.Join(err, syscall.ENOSPC)
+}
+
+// A write that fails in the middle leaves the former content, or no file.
+func TestWriteSyncedReplacesAll(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	if err := WriteSynced(shortWrites{}, path, []byte("first"), FileMode); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a short write returned %v, want %v", err, syscall.ENOSPC)
+	}
+	if got, err := (OS{}).ReadFile(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after a failed write the file has %q, %v", got, err)
+	}
+	for _, content := range []string{"first", "second"} {
+		if err := WriteSynced(OS{}, path, []byte(content), FileMode); err != nil {
+			t.Fatal(err)
+		}
+		_ = WriteSynced(shortWrites{}, path, []byte("another"), FileMode)
+		if got, err := (OS{}).ReadFile(path); err != nil || string(got) != content {
+			t.Errorf("after a failed write the file has %q, %v, want %q", got, err, content)
+		}
+	}
+}

@@ -260,7 +260,7 @@ func partitionFaults() []Fault {
 		content, _ := s.store.Files.ReadFile(out.path)
 		page := len(content) / 4
 		swapped := append(append(content[:page:page], content[2*page:3*page]...), content[page:2*page]...)
-		_ = disk.WriteSynced(s.store.Files, out.path, append(swapped, content[3*page:]...))
+		_ = disk.WriteSynced(s.store.Files, out.path, append(swapped, content[3*page:]...), disk.FileMode)
 	}
 	s.Applied, s.Clock, s.Segments, s.State = f.Applied, f.Clock, f.Segments, f.Digest`,
 			},

@@ -42,9 +42,9 @@ func TestACrashKeepsWhatWasSynced(t *testing.T) {
 		d := newDisk(seed)
 		f := d.Mount()
 		must(t, f.MkdirAll("/a/b", 0o700), f.SyncFolder("/"), f.SyncFolder("/a"))
-		must(t, disk.WriteSynced(f, "/a/b/x", []byte("one")))
+		must(t, disk.WriteSynced(f, "/a/b/x", []byte("one"), disk.FileMode))
 		must(t, disk.WriteFile(f, "/a/b/x.new", []byte("two"), 0o600), f.Rename("/a/b/x.new", "/a/b/x"), f.SyncFolder("/a/b"))
-		must(t, disk.WriteSynced(f, "/a/b/gone", nil), f.Remove("/a/b/gone"), f.SyncFolder("/a/b"))
+		must(t, disk.WriteSynced(f, "/a/b/gone", nil, disk.FileMode), f.Remove("/a/b/gone"), f.SyncFolder("/a/b"))
 		d.Crash()
 		f = d.Mount()
 		if got, err := f.ReadFile("/a/b/x"); err != nil || string(got) != "two" {
@@ -102,7 +102,7 @@ func TestARenameIsOnDiskAsAWhole(t *testing.T) {
 	for seed := range uint64(100) {
 		d := newDisk(seed)
 		f := d.Mount()
-		must(t, disk.WriteSynced(f, "/x", []byte("old")), disk.WriteSynced(f, "/y", []byte("new")))
+		must(t, disk.WriteSynced(f, "/x", []byte("old"), disk.FileMode), disk.WriteSynced(f, "/y", []byte("new"), disk.FileMode))
 		must(t, f.Rename("/y", "/x"))
 		d.Crash()
 		f = d.Mount()
@@ -147,7 +147,7 @@ func TestAFailedSyncLosesItsWrites(t *testing.T) {
 	t.Parallel()
 	d := newDisk(1)
 	f := d.Mount()
-	must(t, disk.WriteSynced(f, "/x", nil))
+	must(t, disk.WriteSynced(f, "/x", nil, disk.FileMode))
 	opened, err := disk.OpenWritable(f, "/x")
 	must(t, err)
 	_, err = opened.Write([]byte("lost"))
@@ -191,7 +191,7 @@ func TestFlipBitChangesOneBit(t *testing.T) {
 	t.Parallel()
 	d := newDisk(1)
 	f := d.Mount()
-	must(t, disk.WriteSynced(f, "/x", []byte{0, 0, 0}))
+	must(t, disk.WriteSynced(f, "/x", []byte{0, 0, 0}, disk.FileMode))
 	log, _, err := f.OpenLog("/log")
 	must(t, err, log.StoreLogs([]*raft.Log{{Index: 7, Data: []byte{0}}}))
 	for _, path := range d.Files() {
