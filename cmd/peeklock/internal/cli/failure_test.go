@@ -23,23 +23,27 @@ func TestExitCodes(t *testing.T) {
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
-		ctx  context.Context //nolint:containedctx // a case
-		err  error
-		code int
-		text string
+		isInterrupted bool
+		err           error
+		code          int
+		text          string
 	}{
-		{t.Context(), nil, ExitDone, ""},
-		{t.Context(), errors.New("a\n\tb"), ExitRefused, "peeklock: a; b\n"},
-		{t.Context(), fmt.Errorf("x: %w", Usagef("y")), ExitUsage, "peeklock: x: y\n"},
-		{t.Context(), Exit(1), 1, ""},
-		{interrupted, fmt.Errorf("x: %w", context.Canceled), ExitInterrupted, ""},
-		{interrupted, Unknown(fmt.Errorf("x: %w", context.Canceled)), ExitUnknown, "peeklock: x: context canceled\n"},
-		{interrupted, Incomplete(context.Canceled), ExitRefused, "peeklock: context canceled\n"},
-		{interrupted, errors.New("disk full"), ExitRefused, "peeklock: disk full\n"},
+		{false, nil, ExitDone, ""},
+		{false, errors.New("a\n\tb"), ExitRefused, "peeklock: a; b\n"},
+		{false, fmt.Errorf("x: %w", Usagef("y")), ExitUsage, "peeklock: x: y\n"},
+		{false, Exit(1), 1, ""},
+		{true, fmt.Errorf("x: %w", context.Canceled), ExitInterrupted, ""},
+		{true, Unknown(fmt.Errorf("x: %w", context.Canceled)), ExitUnknown, "peeklock: x: context canceled\n"},
+		{true, Incomplete(context.Canceled), ExitRefused, "peeklock: context canceled\n"},
+		{true, errors.New("disk full"), ExitRefused, "peeklock: disk full\n"},
 	} {
 		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.err }}
+		ctx := t.Context()
+		if c.isInterrupted {
+			ctx = interrupted
+		}
 		var text bytes.Buffer
-		if code := Execute(c.ctx, Process{Err: &text}, root); code != c.code || text.String() != c.text {
+		if code := Execute(ctx, Process{Err: &text}, root); code != c.code || text.String() != c.text {
 			t.Errorf("%v: code %d, %q; want %d, %q", c.err, code, text.String(), c.code, c.text)
 		}
 	}

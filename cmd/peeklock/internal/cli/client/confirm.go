@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,7 +48,7 @@ func (c *Client) Confirm(ctx context.Context, yes bool, name, what string) error
 	if strings.TrimSpace(line) != name {
 		return cli.Usagef("not confirmed: nothing was done")
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // ReadString returns it as it is
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the confirmation: %w", err)
 	}
 	return nil
