@@ -80,6 +80,9 @@ func Of(name Name) Condition {
 	panic("condition: no condition is called " + string(name))
 }
 
+// runbook has a section for each alert.
+const runbook = "../deploy/RUNBOOK.md"
+
 // Table returns the conditions as a table of docs/operations.md.
 func Table() string {
 	var b strings.Builder
@@ -87,7 +90,7 @@ func Table() string {
 	for _, c := range All() {
 		name := "`" + string(c.Name) + "`"
 		if c.IsAlert {
-			name = fmt.Sprintf("[`%s`](../deploy/RUNBOOK.md#peeklock%s)", c.Name, strings.ToLower(string(c.Name)))
+			name = fmt.Sprintf("[`%s`](%s#%s)", c.Name, runbook, strings.ToLower("Peeklock"+string(c.Name)))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, c.Severity, c.Means, c.Mend)
 	}

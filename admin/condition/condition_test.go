@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/test/document"
-	"github.com/peeklock/peeklock/test/golden"
 )
 
 // TestAlertsHaveTheNamesOfConditions: an alert and a report about the same thing have one name and one severity.
@@ -35,9 +34,4 @@ func TestAlertsHaveTheNamesOfConditions(t *testing.T) {
 func TestDocsListEveryCondition(t *testing.T) {
 	t.Parallel()
 	document.Section(t, "../../docs/operations.md", "conditions", Table())
-}
-
-func TestPrintedFormats(t *testing.T) {
-	t.Parallel()
-	golden.JSON(t, "testdata/printed.golden", []golden.Format{{Name: "condition", Of: Condition{}}})
 }

@@ -100,6 +100,7 @@ func packageImports() map[string][]string {
 		"admin/operation":    {},
 		"admin/openapi":      {"admin/api", "admin/entity", "admin/operation", "amqp/jsonmessage"},
 		"admin/connection":   {"amqp/connlimit"},
+		"admin/condition":    {},
 		"admin/console":      {},
 		"admin/api":          {"admin/entity", "fsm", "topology", "amqp/jsonmessage"},
 		"amqp/jsonmessage":   {"amqp/wire"},

@@ -8,14 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-
-	"github.com/peeklock/peeklock/test/golden"
 )
-
-func TestPrintedFormats(t *testing.T) {
-	t.Parallel()
-	golden.JSON(t, "testdata/printed.golden", []golden.Format{{Name: "failure", Of: failure{}}})
-}
 
 // TestExitCodes: an interrupt is no error of its own, but never hides that an outcome is unknown, or another error.
 func TestExitCodes(t *testing.T) {

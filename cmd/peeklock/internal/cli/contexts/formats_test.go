@@ -8,5 +8,5 @@ import (
 
 func TestStoredFormats(t *testing.T) {
 	t.Parallel()
-	golden.JSON(t, "testdata/stored.golden", []golden.Format{{Name: "contexts", Of: Set{}}})
+	golden.JSON(t, "testdata/contexts.golden", []golden.Format{{Name: "contexts", Of: Set{}}})
 }

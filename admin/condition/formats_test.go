@@ -1,0 +1,12 @@
+package condition
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestPrintedFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/printed.golden", []golden.Format{{Name: "condition", Of: Condition{}}})
+}

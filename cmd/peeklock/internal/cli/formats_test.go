@@ -1,0 +1,12 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestPrintedFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/printed.golden", []golden.Format{{Name: "failure", Of: failure{}}})
+}
