@@ -1,5 +1,7 @@
 package abuse
 
+import "github.com/peeklock/peeklock/test/harness"
+
 // attacks is the table of all attacks, by theme.
 func attacks() []attack {
 	return []attack{
@@ -26,6 +28,11 @@ func attacks() []attack {
 		{name: "settlements with properties", limit: "the work that properties cost, once for each message; the share of a key of settlements in progress", prepare: createQueue(idleQueue), run: settleWithProperties, clean: deleteQueue(idleQueue)},
 		{name: "idle receivers", limit: "the places of receivers that wait, as many of one entity as are free", prepare: createQueue(idleQueue), run: waitIdle, clean: deleteQueue(idleQueue)},
 		{name: "metrics at full rate", sinkAnswersSooner: true, promised: promisedWait, limit: "one answer in a second; the work of an address without a key", run: scrapeAtFullRate},
+		// namespace_test.go
+		{name: "lists with long keys", limit: "the share of a key of answers that are built or not read; the work that lists cost", prepare: keyedQueues, run: listKeys, clean: leaveNamespace(keyedNames()...)},
+		{name: "one-byte messages", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: ownQueue(tinyQueue, nil), run: sendTiny, clean: leaveNamespace("queues/" + tinyQueue)},
+		{name: "ids of duplicate detection", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: ownQueue(tinyQueue, harness.Fields{"requiresDuplicateDetection": true, "defaultMessageTimeToLive": "1s"}), run: sendTiny, clean: leaveNamespace("queues/" + tinyQueue)},
+		{name: "copies by actions", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: copyingTopic, run: sendCopied, clean: leaveNamespace("topics/" + copyTopic)},
 		// transfer_test.go
 		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},

@@ -23,9 +23,11 @@ type Conn struct {
 	// SendOnly makes Login, Anonymous, Open and Attach wait for no answer, for peers that read and
 	// never answer. Set it before the first of these calls.
 	SendOnly bool
-	reader   *wire.Reader
-	stop     func() bool // cancels closing the connection at the end of its context
-	next     uint32      // delivery-id of the next transfer of session 0
+	// Host is the host name that Login names, which selects a namespace; "": none.
+	Host   string
+	reader *wire.Reader
+	stop   func() bool // cancels closing the connection at the end of its context
+	next   uint32      // delivery-id of the next transfer of session 0
 }
 
 // Dial opens a TCP connection to a member and sends nothing. The end of ctx closes the connection
@@ -57,6 +59,9 @@ func (c *Conn) Login(name, key string) error {
 		return err
 	}
 	init := &wire.SASLInit{Mechanism: "PLAIN", InitialResponse: []byte("\x00" + name + "\x00" + key)}
+	if c.Host != "" {
+		init.Hostname = &c.Host
+	}
 	if _, err := c.Write(wire.AppendFrame(nil, wire.FrameSASL, 0, init)); err != nil {
 		return err
 	}
