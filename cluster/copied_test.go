@@ -60,8 +60,9 @@ func TestProcessOnACopiedFolderIsFound(t *testing.T) { inBubble(t, processOnACop
 func processOnACopiedFolderIsFound(t *testing.T) {
 	c := newFileCluster(t, 3, 1)
 	c.startAll()
+	copied := copyFolder(t, c.configs[2].Dir)
 	twin := c.add()
-	c.configs[twin].Name, c.configs[twin].Dir = c.configs[2].Name, copyFolder(t, c.configs[2].Dir)
+	c.configs[twin].Name, c.configs[twin].Dir = c.configs[2].Name, copied
 	awaitCopied(t, c.start(twin), "the process on the copy")
 	awaitCopied(t, c.nodes[2], "the original")
 }
