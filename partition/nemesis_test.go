@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // anyLeader returns the current leader, nil when there is none.
@@ -58,7 +59,8 @@ func TestNothingIsLostOrDuplicated(t *testing.T) {
 		ms, _ := threeReplicas(t, func(c *Config) {
 			c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0}
 		})
-		const senders, deeds = 4, 15
+		const senders = 4
+		deeds := kit.Rounds(7, 15)
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		stop := make(chan struct{})

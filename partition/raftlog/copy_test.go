@@ -222,10 +222,10 @@ func TestDamagedValuesAreRestored(t *testing.T) {
 			sound.checkRestored(t, path, "no damage")
 			for page := range pages {
 				bits := []int{random.IntN(8 * size), random.IntN(8 * size), random.IntN(8 * size)}
-				for at := 8; at < metaStart; at += 2 { // flags, count and overflow of a page
+				for at := 8; at < metaStart; at += kit.Rounds(4, 2) { // flags, count and overflow of a page
 					bits = append(bits, 8*at+random.IntN(8))
 				}
-				for at := metaStart; at < metaEnd && page < 2; at += 2 {
+				for at := metaStart; at < metaEnd && page < 2; at += kit.Rounds(8, 2) {
 					bits = append(bits, 8*at+random.IntN(16))
 				}
 				for _, bit := range bits {
@@ -277,7 +277,7 @@ func TestDamagedCopyHarmsNothing(t *testing.T) {
 	path := filepath.Join(kit.MemoryDir(t), "log", "raft.db")
 	for name, sound := range map[string]stoppedLog{"killed": killed, "closed": closed} {
 		damaged := sound
-		for at := 0; at < len(sound.copy); at += 1 + len(sound.copy)/40 {
+		for at := 0; at < len(sound.copy); at += 1 + len(sound.copy)/kit.Rounds(10, 40) {
 			damaged.copy = flipped(sound.copy, 8*at+at%8)
 			damaged.checkRestored(t, path, fmt.Sprintf("%s, byte %d", name, at))
 			damaged.copy = sound.copy[:at:at]

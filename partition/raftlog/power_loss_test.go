@@ -98,7 +98,7 @@ func openAfterPowerLoss(t *testing.T, path string, file []byte) logContent {
 // opens and holds what was confirmed; the transaction is there as a whole or not at all.
 func TestLogSurvivesALossOfPowerInEveryTransaction(t *testing.T) {
 	t.Parallel()
-	const seed, operations, sector = 1, 30, 512
+	const seed, sector = 1, 512
 	random := rand.New(rand.NewPCG(seed, 1))
 	dir := kit.MemoryDir(t)
 	path, lost := filepath.Join(dir, "raft.db"), filepath.Join(dir, "lost.db")
@@ -111,7 +111,7 @@ func TestLogSurvivesALossOfPowerInEveryTransaction(t *testing.T) {
 		return file
 	}
 	file, content, states := read(), contentOf(t, l), 0
-	for n := range operations {
+	for n := range kit.Rounds(10, 30) {
 		operate(t, l, random)
 		after, afterContent := read(), contentOf(t, l)
 		data, meta := changedPages(file, after)

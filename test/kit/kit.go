@@ -195,3 +195,12 @@ func Long(t testing.TB) {
 		t.Skip("long: `make check` runs it, and so does PEEKLOCK_LONG=1")
 	}
 }
+
+// Rounds returns how often a test repeats what it does with other random values, or at how many of many places it does it: usual
+// in a plain `go test ./...`, and all where PEEKLOCK_LONG is set.
+func Rounds(usual, all int) int {
+	if os.Getenv(longVariable) == "" {
+		return usual
+	}
+	return all
+}

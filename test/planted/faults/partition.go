@@ -29,7 +29,7 @@ func partitionFaults() []Fault {
 			{"partition/raftlog/group.go", "if index > g.Stored() && !g.isLeader() {", "if index > g.Stored() && !g.isLeader() && !FAULT {"},
 		}},
 		// Applies the commands of an entry in the order of a map.
-		{Name: "apply-in-map-order", Package: "partition", Test: "TestNothingIsLostOrDuplicated", Patches: []overlay.Patch{
+		{Name: "apply-in-map-order", Package: "partition", Test: "TestNothingIsLostOrDuplicated", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
 			{
 				"partition/apply.go",
 				"g.appliedAt.Store(int64(g.cfg.Monotonic()))",
@@ -174,7 +174,7 @@ func partitionFaults() []Fault {
 			{"partition/raftlog/reopen.go", "truncated := g.truncation.pending", "truncated := g.truncation.pending && !FAULT"},
 		}},
 		// Keeps the copy from which the file of terms and votes was written again while the file changes.
-		{Name: "keep-pending-copy", Package: "partition/raftlog", Test: "TestCrashAtEveryStepOfTheCopyChangesNoValue", Patches: []overlay.Patch{
+		{Name: "keep-pending-copy", Package: "partition/raftlog", Test: "TestCrashAtEveryStepOfTheCopyChangesNoValue", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
 			{
 				"partition/raftlog/restore.go",
 				"func() error { return cfg.FS.Remove(path + copySuffix) }",
