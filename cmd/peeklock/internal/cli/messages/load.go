@@ -332,7 +332,7 @@ func (l *loader) send(b *loadBatch, pending bool) error {
 	if err := l.writeProgress(l.progress.Done, end); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(l.i.Ctx, sendTimeMax)
+	ctx, cancel := context.WithTimeout(l.i.Ctx, sendTimeout)
 	defer cancel()
 	switch err := l.sender.Send(ctx, b.message(), nil); {
 	case err == nil:
