@@ -16,7 +16,7 @@ import (
 // The draft whose golden files were recorded, and their hash.
 const (
 	recordedDraft  = 12
-	recordedHash   = "87746cb4dbc3f446b1d28d4be94dfc8c"
+	recordedHash   = "69bac1e75dd0f950adaf0483acbd703e"
 	goldenFilesMin = 60
 )
 
