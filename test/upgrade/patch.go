@@ -104,7 +104,7 @@ func (c *SendMessages) MarkedFields(x *fields.Codec) {
 		{"fsm/queue/image.go", "type queuesImage struct {\n", "type queuesImage struct {\n\tmarks uint64\n"},
 		{"fsm/queue/image.go", "img := &queuesImage{", "img := &queuesImage{marks: q.marks, "},
 		{"fsm/queue/image.go", "\timg.answers.Write(iw.Writer)\n", "\timg.answers.Write(iw.Writer)\n\tif img.level >= fsm.FormatLevel {\n\t\tiw.Uvarint(img.marks)\n\t}\n"},
-		{"fsm/queue/image.go", "\tfresh.table.Read(ir.Reader)\n", "\tfresh.table.Read(ir.Reader)\n\tif fresh.level >= fsm.FormatLevel {\n\t\tfresh.marks = ir.Uvarint()\n\t}\n"},
+		{"fsm/queue/image.go", "\tq.table.Read(r.Reader)\n", "\tq.table.Read(r.Reader)\n\tif q.level >= fsm.FormatLevel {\n\t\tq.marks = r.Uvarint()\n\t}\n"},
 
 		// The client marks what it sends once every member can read it.
 		{
