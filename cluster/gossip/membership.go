@@ -383,10 +383,16 @@ func (g *Membership) SetKeys(keys [][]byte) error {
 	return nil
 }
 
-// SetCluster announces the id of the cluster that this member belongs to. Unlike the others, it does not wait until
-// members have been told, which takes some rounds of gossip: a member that starts calls it before it opens its replicas.
+// SetCluster announces the id of the cluster that this member belongs to, and forgets members of other clusters, which it may
+// have met before it knew the id. Unlike the others, it does not wait until members have been told, which takes some rounds of
+// gossip: a member that starts calls it before it opens its replicas.
 func (g *Membership) SetCluster(id string) {
-	if g.change(func(m *Metadata) { m.Cluster = id }) {
+	isNew := g.change(func(m *Metadata) {
+		m.Cluster = id
+		maps.DeleteFunc(g.members, func(_ fsm.MemberID, known *Member) bool { return g.isForeignCluster(&known.Metadata) })
+	})
+	if isNew {
+		g.changed.Notify()
 		_ = g.list.UpdateNode(time.Nanosecond) // reports that it has not waited
 	}
 }
@@ -518,6 +524,9 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.isForeignCluster(&meta) {
+		return // this member has learned the id of its cluster since NotifyAlive
+	}
 	known := g.members[meta.Member]
 	if meta.Member == g.self.Member && meta.Incarnation != g.self.Incarnation && g.onTwin != nil {
 		twin := Member{Metadata: meta, address: node.Address()}
@@ -575,6 +584,10 @@ func (g *Membership) NotifyAlive(node *memberlist.Node) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isForeignCluster(&meta) {
+		if known := g.members[meta.Member]; known != nil && known.nodeName == node.Name {
+			delete(g.members, meta.Member) // met before it knew its cluster
+			g.changed.Notify()
+		}
 		return fmt.Errorf("member %s belongs to another cluster", meta.Member)
 	}
 	if g.members[meta.Member] == nil && len(g.members) >= membersMax && !g.evictOne() {
