@@ -66,6 +66,7 @@ func always(n int) func(url.Values) int { return func(url.Values) int { return n
 func (s *controlAPI) routes() []route {
 	all := s.entityRoutes()
 	all = append(all, s.messageRoutes()...)
+	all = append(all, s.trafficRoutes()...)
 	all = append(all, s.accessRoutes()...)
 	operator := operatorAPI{s.core, make(chan struct{}, backupsMax)}
 	return append(all, operator.routes()...)
@@ -187,14 +188,13 @@ func (s *controlAPI) messageRoutes() []route {
 	}
 }
 
-// accessRoutes returns the routes about namespaces and keys.
-func (s *controlAPI) accessRoutes() []route {
-	const accessRule, namespace = "access_rule", "namespace"
-	after, most := operation.Text("after", "next of the page before"), operation.Number("max", "namespaces of the page", pageEntitiesNormal, 1, pageEntitiesMax)
+// trafficRoutes returns the routes about addresses, connections and rates, and the one that describes all.
+func (s *controlAPI) trafficRoutes() []route {
+	after := operation.Text("after", "next of the page before")
 	mostConnections := operation.Number("max", "connections of the page", connectionsNormal, 1, topology.ConnectionsMax)
 	mostRates := operation.Number("max", "entities of the answer", ratesNormal, 1, ratesMax)
 	document := sync.OnceValues(s.document)
-	routes := []route{
+	return []route{
 		{operation.Operation{
 			Name: "getDescription", Pattern: "GET /v1/openapi.json", Right: operation.AnyKey, Answers: always(descriptionBytesMax), Answer: json.RawMessage{},
 			Summary: "Describes this API as an OpenAPI 3.1 document.",
@@ -220,6 +220,14 @@ func (s *controlAPI) accessRoutes() []route {
 			Name: "closeConnection", Pattern: "DELETE /v1/connections/{name}", Right: operation.ManageNamespace,
 			Summary: "Closes a connection. Its client connects again.",
 		}, "close", "connection", s.closeConnection},
+	}
+}
+
+// accessRoutes returns the routes about namespaces and keys.
+func (s *controlAPI) accessRoutes() []route {
+	const accessRule, namespace = "access_rule", "namespace"
+	after, most := operation.Text("after", "next of the page before"), operation.Number("max", "namespaces of the page", pageEntitiesNormal, 1, pageEntitiesMax)
+	routes := []route{
 		{page(operation.Operation{
 			Name: "listNamespaces", Pattern: "GET /v1/namespaces", Right: operation.OperatorOnly, Query: []operation.Parameter{after, most}, Answer: api.NamespacePage{},
 			Summary: "Lists the namespaces by name.",

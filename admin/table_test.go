@@ -362,7 +362,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 			t.Fatal(err)
 		}
 		perform := func() {
-			time.Sleep(time.Hour) // its owner owes nothing
+			<-time.After(time.Hour) // its owner owes nothing
 			r := httptest.NewRequest(o.Method(), target.String(), strings.NewReader(request.body))
 			r.RemoteAddr = "10.0.0.9:1"
 			r.Header.Set("Authorization", sign)

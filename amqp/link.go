@@ -129,8 +129,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	l.beginEntity()
 	s.links[a.Handle] = e
-	c.links, c.linksChanged = c.links+1, time.Now()
-	c.linksPeak = max(c.linksPeak, c.links)
+	c.links, c.linksChanged, c.linksPeak = c.links+1, time.Now(), max(c.linksPeak, c.links+1)
 	if l.kind == cbsNode || l.kind == coordinatorNode {
 		e.base().completeAttach(ctx, e, fsm.EntityRef{})
 		return nil

@@ -167,7 +167,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
-	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
+	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil { //nolint:contextcheck // gossip outlives this call
 		return err
 	}
 	n.space = space.New(&space.Config{

@@ -68,21 +68,34 @@ func (g *growthQueues) samples() []fsm.Command {
 		return fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{s}}
 	}
 	return []fsm.Command{
-		fsm.Pulse{}, fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings()}, fsm.DropEntity{Entity: 1}, fsm.Touch{Entity: 1},
-		fsm.PutRule{Subscription: 4, Rule: fsm.Rule{Name: "r", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}}, fsm.DropRule{Subscription: 4, Name: "$Default"},
+		fsm.Pulse{},
+		fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings()},
+		fsm.DropEntity{Entity: 1},
+		fsm.Touch{Entity: 1},
+		fsm.PutRule{Subscription: 4, Rule: fsm.Rule{Name: "r", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}},
+		fsm.DropRule{Subscription: 4, Name: "$Default"},
 		fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("more")}}},
 		fsm.LockMessages{Address: at, Max: 1, MaxBytes: 1 << 20},
-		fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{g.locks[1].Sequence}}, fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 4}}},
+		fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{g.locks[1].Sequence}},
+		fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 4}}},
 		settle(fsm.Settlement{Verb: fsm.Complete}), settle(fsm.Settlement{Verb: fsm.Abandon}), settle(fsm.Settlement{Verb: fsm.Abandon, Properties: []byte{0xa1, 1, 'k', 0x41}}),
-		fsm.RenewLocks{Address: at, Locks: g.locks[:1]}, fsm.CloseReceiver{Incarnation: 1, Receiver: 1}, fsm.ReserveNumbers{Entity: 1, Count: 5},
-		fsm.CancelScheduled{Entity: 1, Sequences: []fsm.SequenceNumber{g.sequence}}, fsm.PurgeMessages{Address: at, Max: 1},
+		fsm.RenewLocks{Address: at, Locks: g.locks[:1]},
+		fsm.CloseReceiver{Incarnation: 1, Receiver: 1},
+		fsm.ReserveNumbers{Entity: 1, Count: 5},
+		fsm.CancelScheduled{Entity: 1, Sequences: []fsm.SequenceNumber{g.sequence}},
+		fsm.PurgeMessages{Address: at, Max: 1},
 		fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{g.locks[2].Sequence}},
 		fsm.SettleUnlocked{Address: at, Verb: fsm.Complete, States: fsm.SetOf(fsm.Deferred), Sequences: []fsm.SequenceNumber{g.locks[1].Sequence}},
-		fsm.AcceptSession{Entity: 2, Named: true, ID: "another"}, fsm.RenewSession{Entity: 2, Lock: g.session}, fsm.ReleaseSession{Entity: 2, Lock: g.session},
-		fsm.SetSessionState{Entity: 2, Lock: g.session, State: []byte("a longer state")}, fsm.SetSessionState{Entity: 2, Lock: g.session, Clear: true},
+		fsm.AcceptSession{Entity: 2, Named: true, ID: "another"},
+		fsm.RenewSession{Entity: 2, Lock: g.session},
+		fsm.ReleaseSession{Entity: 2, Lock: g.session},
+		fsm.SetSessionState{Entity: 2, Lock: g.session, State: []byte("a longer state")},
+		fsm.SetSessionState{Entity: 2, Lock: g.session, Clear: true},
 		fsm.Transact{Sends: []fsm.SendMessages{{Entity: 1, Messages: []fsm.Message{{Payload: []byte("more")}}}}},
 		fsm.Transact{Settles: []fsm.SettleMessages{settle(fsm.Settlement{Verb: fsm.Complete})}},
-		take(5, 1), transferOf(1, carried("from elsewhere")), fsm.BeginEpoch{Epoch: 7}, fsm.RaiseLevel{Level: 1},
+		take(5, 1), transferOf(1, carried("from elsewhere")),
+		fsm.BeginEpoch{Epoch: 7},
+		fsm.RaiseLevel{Level: 1},
 	}
 }
 
@@ -99,10 +112,13 @@ func newGrowthCatalog(t *testing.T) *growthCatalog {
 	for _, c := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}, {Member: "n", Number: 2}}}}},
 		fsm.PartitionFormed{Partition: 1},
-		fsm.CreateNamespace{Name: "shop", Settings: fsm.NamespaceSettings{UserMetadata: "some text"}}, fsm.CreateNamespace{Name: "gone"},
-		queueIn(2, "orders"), queueIn(2, "gone"), fsm.DeleteEntity{Entity: 2},
+		fsm.CreateNamespace{Name: "shop", Settings: fsm.NamespaceSettings{UserMetadata: "some text"}},
+		fsm.CreateNamespace{Name: "gone"},
+		queueIn(2, "orders"), queueIn(2, "gone"),
+		fsm.DeleteEntity{Entity: 2},
 		fsm.SetAccess{Namespace: 2, Rules: growthRules("a")},
-		fsm.SetMember{Member: fsm.Member{ID: "n", Name: "host", Weight: 100}}, fsm.SetMember{Member: fsm.Member{ID: "o", Name: "host", Weight: 100}},
+		fsm.SetMember{Member: fsm.Member{ID: "n", Name: "host", Weight: 100}},
+		fsm.SetMember{Member: fsm.Member{ID: "o", Name: "host", Weight: 100}},
 	} {
 		if code := g.do(c); code != fsm.OK {
 			t.Fatalf("%T: %v", c, code)
@@ -136,11 +152,22 @@ func (*growthCatalog) samples() []fsm.Command {
 	longer := queueIn(2, "orders").Settings
 	longer.UserMetadata = "a text that was not there"
 	return []fsm.Command{
-		fsm.Pulse{}, fsm.CloseReceiver{Incarnation: 1, Receiver: 1}, fsm.RaiseLevel{Level: 1}, fsm.HoldLevel{Max: 9},
-		fsm.CreateNamespace{Name: "more"}, fsm.UpdateNamespace{Namespace: 2, Settings: fsm.NamespaceSettings{UserMetadata: "a text that is longer"}},
-		fsm.DeleteNamespace{Namespace: 3}, fsm.SetAccess{Namespace: 2, Rules: growthRules("a", "b")}, fsm.SetAccess{Namespace: 2},
-		queueIn(2, "more"), fsm.UpdateEntity{Entity: 1, Settings: longer}, fsm.DeleteEntity{Entity: 1}, fsm.ForgetEntity{Entity: 2},
-		fsm.SetMember{Member: fsm.Member{ID: "another", Name: "host", Weight: 100}}, fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"m", "n"}}}, fsm.PartitionFormed{Partition: 1},
+		fsm.Pulse{},
+		fsm.CloseReceiver{Incarnation: 1, Receiver: 1},
+		fsm.RaiseLevel{Level: 1},
+		fsm.HoldLevel{Max: 9},
+		fsm.CreateNamespace{Name: "more"},
+		fsm.UpdateNamespace{Namespace: 2, Settings: fsm.NamespaceSettings{UserMetadata: "a text that is longer"}},
+		fsm.DeleteNamespace{Namespace: 3},
+		fsm.SetAccess{Namespace: 2, Rules: growthRules("a", "b")},
+		fsm.SetAccess{Namespace: 2},
+		queueIn(2, "more"),
+		fsm.UpdateEntity{Entity: 1, Settings: longer},
+		fsm.DeleteEntity{Entity: 1},
+		fsm.ForgetEntity{Entity: 2},
+		fsm.SetMember{Member: fsm.Member{ID: "another", Name: "host", Weight: 100}},
+		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"m", "n"}}},
+		fsm.PartitionFormed{Partition: 1},
 		fsm.PlacePartition{Partition: 1, Members: []fsm.MemberID{"m", "n", "o"}},
 		fsm.ReplaceReplica{Partition: 1, Replica: fsm.Replica{Member: "n", Number: 2}},
 	}
@@ -184,7 +211,9 @@ func TestGrowthIsWhatCommandsStore(t *testing.T) {
 	idle.pass(idleShardTime + 1)
 	check(fsm.FenceIdle{Entity: 6, Step: fsm.FenceSet}, 0, idle.stored, func(c fsm.Command) fsm.Code { return idle.do(c).Code })
 	moving := newGrowthCatalog(t)
-	moving.do(fsm.PlacePartition{Partition: 1, Members: []fsm.MemberID{"m"}})
+	if code := moving.do(fsm.PlacePartition{Partition: 1, Members: []fsm.MemberID{"m"}}); code != fsm.OK {
+		t.Fatal(code)
+	}
 	check(fsm.PartitionPlaced{Partition: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}, growthSlack, moving.stored, moving.do)
 	check(fsm.RenameCluster{ClusterID: "d"}, growthSlack, moving.stored, moving.do)
 	founded := &growthCatalog{t: t, c: catalog.New()}

@@ -156,7 +156,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", atom.ErrorType)
 	w.WriteHeader(status)
-	_, _ = w.Write(atom.ErrorDocument(status, atom.ErrorDetail(text, tracking)).Bytes()) //nolint:gosec // Document escapes every text
+	_, _ = w.Write(atom.ErrorDocument(status, atom.ErrorDetail(text, tracking)).Bytes())
 }
 
 // statusOf is the only table from codes to statuses of this interface. They are those of the service's pages: 403, not 413,

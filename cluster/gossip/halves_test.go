@@ -38,7 +38,7 @@ func TestMembersThatFindTheyAreOfTwoClustersPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(1)
 		a, b := openMember(t, network, 0, nil), openMember(t, network, 1, []string{simnet.Address(0, port)})
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		for _, g := range []*gossip.Membership{a, b} {
 			if n := len(g.Alive()); n != 2 {
 				t.Fatalf("%d members are alive before they know their clusters, want 2", n)
@@ -47,7 +47,7 @@ func TestMembersThatFindTheyAreOfTwoClustersPart(t *testing.T) {
 		a.SetCluster("one")
 		b.SetCluster("two")
 		for range 30 {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			for _, g := range []*gossip.Membership{a, b} {
 				if all := g.All(); len(all) != 1 {
 					t.Fatalf("a member of another cluster is still listed: got %d members, want 1", len(all))
@@ -78,16 +78,16 @@ func TestHalvesThatStartedApartMeetSoon(t *testing.T) {
 			all = append(all, openMember(t, network, i, join))
 		}
 		for range 3 {
-			time.Sleep(37 * time.Second) // longer than the pause between two attempts to join by all names
+			<-time.After(37 * time.Second) // longer than the pause between two attempts to join by all names
 			for _, g := range all {
 				if n := len(g.Alive()); n != size/2 {
 					t.Fatalf("%d members are alive for one that cannot reach the others, want %d", n, size/2)
 				}
 			}
 		}
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		network.SetCuts(nil)
-		time.Sleep(meetMax)
+		<-time.After(meetMax)
 		for _, g := range all {
 			if n := len(g.Alive()); n != size {
 				t.Errorf("%d members are alive %v after they can reach each other, want %d", n, meetMax, size)

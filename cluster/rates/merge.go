@@ -63,7 +63,7 @@ func (r *Recorder) Total(counts func(id fsm.EntityID) (isCounted, isSubscription
 }
 
 // Add adds the rates and samples of another shard of the same entity, or its consumers at another member. The ends of both series are less than one sample apart.
-func Add(a *topology.EntityRates, b *topology.EntityRates) {
+func Add(a, b *topology.EntityRates) {
 	a.Incoming += b.Incoming
 	a.Outgoing += b.Outgoing
 	a.Completed += b.Completed

@@ -113,7 +113,10 @@ func TestTailShowsWhatArrives(t *testing.T) {
 		follow := tailed(t, ready.Members[at], name, "--where", "size = 7", "-o", "json")
 		plain := tailed(t, ready.Members[at], name)
 		kit.Eventually(t, "the tail has begun", func() bool { return strings.Contains(plain.String(), "SEQUENCE") })
-		time.Sleep(100 * time.Millisecond) // that with conditions begins too, and prints nothing
+		kit.Eventually(t, "the tail with conditions has begun", func() bool {
+			say(t, b, 0, "message", "send", name, "probe", "--property", "size:=7")
+			return strings.Contains(follow.String(), "probe")
+		})
 		say(t, b, 0, "message", "send", name, "new one", "new two", "--property", "size:=7")
 		say(t, b, 0, "message", "send", name, "other", "--property", "size:=8")
 		kit.Eventually(t, "the tail shows the last message", func() bool {
@@ -129,7 +132,7 @@ func TestTailShowsWhatArrives(t *testing.T) {
 			t.Errorf("the tail of %s shows old or other messages: %s", name, text)
 		}
 	}
-	wants(t, say(t, a, 0, "message", "tail", "orders", "--from", "1", "--count", "2"), "old", "new one")
+	wants(t, say(t, a, 0, "message", "tail", "orders", "--from", "1", "--count", "2"), "old", "probe")
 	wants(t, say(t, a, 1, "message", "tail", "none"), "none")
 	wants(t, say(t, a, 2, "message", "tail", "orders", "--sequence", "1"), "--from")
 }
@@ -139,8 +142,12 @@ func everyType(t *testing.T) (lines []string) {
 	t.Helper()
 	values := map[string]jsonmessage.Value{}
 	for at, v := range []any{
-		true, "text ü", wire.Symbol("symbol"), []byte{0, 255}, int8(-8), int16(-16), int32(-32), int64(math.MinInt64), uint8(8), uint16(16), uint32(32),
-		uint64(math.MaxUint64), float32(1.5), 1.25, wire.Char('ü'), time.UnixMilli(1795176000123).UTC(), wire.UUID{1, 255}, nil,
+		true, "text ü", wire.Symbol("symbol"),
+		[]byte{0, 255},
+		int8(-8), int16(-16), int32(-32), int64(math.MinInt64), uint8(8), uint16(16), uint32(32),
+		uint64(math.MaxUint64), float32(1.5), 1.25, wire.Char('ü'), time.UnixMilli(1795176000123).UTC(),
+		wire.UUID{1, 255},
+		nil,
 	} {
 		values[fmt.Sprintf("p%02d", at)] = jsonmessage.Value{Go: v}
 	}

@@ -193,8 +193,16 @@ func exampleWords(line string) (words []string) {
 // maskOutput replaces what differs between two runs, and the columns that depend on it.
 func maskOutput(text string) string {
 	for _, mask := range []struct{ find, with string }{
-		{`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?`, "TIME"}, {`[A-Za-z0-9+/]{43}=`, "SECRET"}, {`\b[0-9A-Z]{26}\b`, "ID"}, {`\b[0-9A-Za-z]{17}\.\.\.`, "ID..."},
-		{`127\.0\.0\.1:\d+`, "ADDRESS"}, {`localhost:\d+`, "ADDRESS"}, {`\bdev(-[0-9a-f]{12})?(\+dirty)?\b`, "VERSION"}, {`[ \t]+`, " "}, {`(?m) +$`, ""}, {`\b\d+(\.\d+)?\b`, "N"},
+		{`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?`, "TIME"},
+		{`[A-Za-z0-9+/]{43}=`, "SECRET"},
+		{`\b[0-9A-Z]{26}\b`, "ID"},
+		{`\b[0-9A-Za-z]{17}\.\.\.`, "ID..."},
+		{`127\.0\.0\.1:\d+`, "ADDRESS"},
+		{`localhost:\d+`, "ADDRESS"},
+		{`\bdev(-[0-9a-f]{12})?(\+dirty)?\b`, "VERSION"},
+		{`[ \t]+`, " "},
+		{`(?m) +$`, ""},
+		{`\b\d+(\.\d+)?\b`, "N"},
 	} {
 		text = regexp.MustCompile(mask.find).ReplaceAllString(text, mask.with)
 	}

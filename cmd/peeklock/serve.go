@@ -88,8 +88,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	parts.tracer, parts.processors = tracer, processors
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
-	parts.connectionsPerAddress = s.ConnectionsPerAddress
-	parts.connectionsPerAddressIsGiven = s.IsGiven("connections_per_address")
+	parts.connectionsPerAddress, parts.connectionsPerAddressIsGiven = s.ConnectionsPerAddress, s.IsGiven("connections_per_address")
 	parts.socket, parts.trustLoopback, parts.console = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode()
 	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()

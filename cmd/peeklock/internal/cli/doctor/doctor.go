@@ -53,7 +53,7 @@ func run(i command.Invocation) error {
 		return notExamined(err)
 	}
 	found := append(append(findings{}, examineStatus(st)...), examineMembers(i.Ctx, i.Client, st.Members)...)
-	r := report{st.ClusterID, target, len(st.Members), len(st.Partitions), found.sorted()}
+	r := report{st.ClusterID, target, len(st.Members), len(st.Partitions), sorted(found)}
 	if err := printReport(i, &r); err != nil {
 		return err
 	}

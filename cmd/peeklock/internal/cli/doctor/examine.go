@@ -43,7 +43,7 @@ func (f *findings) add(name condition.Name, subject, format string, args ...any)
 }
 
 // sorted returns the findings with the most severe first, in the order of the list of conditions.
-func (f findings) sorted() findings {
+func sorted(f findings) findings {
 	order := map[condition.Name]int{}
 	for i, c := range condition.All() {
 		order[c.Name] = i

@@ -14,7 +14,7 @@ import (
 // names returns the findings as "condition subject".
 func names(f findings) []string {
 	list := []string{}
-	for _, each := range f.sorted() {
+	for _, each := range sorted(f) {
 		list = append(list, string(each.Condition)+" "+each.Subject)
 	}
 	return list
@@ -47,7 +47,7 @@ func TestStatusShowsConditions(t *testing.T) {
 		t.Errorf("%+v", f[0])
 	}
 	st.Members[0].State, st.Partitions[0].Leader = topology.Dead, ""
-	if f := examineStatus(st).sorted(); f[0].Detail != "no quorum; it waits for a, b" {
+	if f := sorted(examineStatus(st)); f[0].Detail != "no quorum; it waits for a, b" {
 		t.Errorf("%+v", f[0])
 	}
 }

@@ -72,7 +72,7 @@ func dump(i command.Invocation, o *dumpOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	from, out := fsm.SequenceNumber(o.from), io.Writer(i.Client.Out)
+	from, out := fsm.SequenceNumber(o.from), i.Client.Out
 	if o.file != "" {
 		file, last, err := openDump(o.file, o.resume)
 		if err != nil {

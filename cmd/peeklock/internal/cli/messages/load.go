@@ -213,7 +213,7 @@ func (l *loader) run(lines *bufio.Reader) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("line %d of %s: %w", line+1, l.o.file, err)
 		}
-		ended := err != nil
+		ended := errors.Is(err, io.EOF)
 		if !ended && line < l.progress.Done {
 			continue
 		}

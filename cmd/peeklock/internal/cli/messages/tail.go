@@ -106,10 +106,10 @@ func tail(i command.Invocation, o *tailOptions) error {
 
 // ended returns err unless the caller has ended the command.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // tailer follows the entities of one command.
