@@ -43,7 +43,7 @@ func For(memory int64) Capacities {
 	return Capacities{
 		Requests: requestsMax, AnswerBytes: memory / 4, SettledBytes: memory / 8,
 		HTTPRequests: HTTPRequestsMax, HTTPMessages: HTTPMessagesMax, HTTPPolls: HTTPPollsMax, HTTPBytes: memory / 8,
-		Scans: ScansMax, ScanBytes: memory / 8, Links: linksMax,
+		Scans: ScansMax, ScanBytes: memory / 8, Links: linksOfAllMax,
 	}
 }
 
@@ -54,7 +54,7 @@ const (
 	HTTPMessagesMax = 128    // requests that send or settle messages
 	HTTPPollsMax    = 256    // requests that wait for messages
 	ScansMax        = 4      // requests that look at messages
-	linksMax        = 1 << 18
+	linksOfAllMax   = 1 << 18
 )
 
 // Owner is the client whose requests an account counts.

@@ -25,6 +25,9 @@ var notRun = map[string]string{
 	"namespace list": "lists the namespaces of the other examples", "doctor": "depends on the machine; doctor.txtar",
 	"member": "needs more members; operate.txtar", "partition": "needs more members; operate.txtar",
 	"rule test orders --file": "needs the file; the line above it does the same", "session set-state orders customer-7 --file": "needs the file",
+	"apply": "needs the file; dev_data_test.go", "diff": "needs the file; dev_data_test.go", "export": "writes to the shell's file; dev_data_test.go",
+	"message dump": "writes the file; dev_data_test.go", "message load": "needs the file; dev_data_test.go", "message tail": "follows until it is ended; dev_data_test.go",
+	"top": "needs ten seconds of messages; the tests of top run it", "connection": "lists the connections of the other examples; connection_test.go of admin",
 }
 
 // examplesAtATime is the number of examples that run at the same time: some wait for further messages.
@@ -62,7 +65,7 @@ func helpExamples(cmd *cobra.Command) (lines []string) {
 		line = strings.TrimSpace(line)
 		isLeftOut := !ours
 		for start := range notRun {
-			isLeftOut = isLeftOut || strings.HasPrefix(line, start)
+			isLeftOut = isLeftOut || strings.HasPrefix(line+" ", start+" ")
 		}
 		if !isLeftOut {
 			lines = append(lines, line)

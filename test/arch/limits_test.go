@@ -113,7 +113,7 @@ func connectionLimits() []limit {
 		{"rules of one `enumerate-rules`, above which the page ends", "amqp/management.rulesBytesMax", "bytes", "the page is shorter"},
 		{"messages of one `receive-by-sequence-number`, above which no more are fetched", "amqp/management.FetchBytesMax", "bytes", "the response is shorter"},
 		{"requests to `$management` in progress, of all keys", "amqp/account.requestsMax", "", "`com.microsoft:server-busy` after 5 s, for keys above their [share](#shares)"},
-		{"links to a member, of all keys", "amqp/account.linksMax", "", "`amqp:resource-limit-exceeded`, for keys above their [share](#shares)"},
+		{"links to a member, of all keys", "amqp/account.linksOfAllMax", "", "`amqp:resource-limit-exceeded`, for keys above their [share](#shares)"},
 		{"receivers that wait in a partition, of all entities", "partition.waitersMax", "", "those of the entity with the most wait at their member, and get messages later"},
 		{"receivers of a member that are known in a partition, of all entities", "cluster/client.registeredMax", "", "the same"},
 		{"HTTP connections of one listener", "admin.connectionsMax", "", "one of the address with the most is closed; first idle ones and those whose answer is being written"},

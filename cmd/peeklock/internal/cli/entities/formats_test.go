@@ -11,5 +11,6 @@ func TestPrintedFormats(t *testing.T) {
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{
 		{Name: "import", Of: imported{}},
 		{Name: "key list", Of: []listedKey(nil)},
+		{Name: "namespace show, usage", Of: usageOfLimits{}},
 	})
 }

@@ -3,6 +3,7 @@ package messages
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -17,5 +18,8 @@ func TestPrintedFormats(t *testing.T) {
 		{Name: "message schedule", Of: Scheduled{}},
 		{Name: "message cancel", Of: cancelled{}},
 		{Name: "message send", Of: sent{}},
-	})
+		{Name: "message tail", Of: tailedMessage{}},
+		{Name: "message dump", Of: dumped{}},
+		{Name: "message load, progress", Of: loadProgress{}},
+	}, jsonmessage.Value{Go: int32(-7)})
 }
