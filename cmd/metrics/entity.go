@@ -123,6 +123,8 @@ func totalFamilies() []family {
 			func(t *totals.Totals) uint64 { return t.Redriven }),
 		total("forwarded", "Messages moved to another entity.",
 			func(t *totals.Totals) uint64 { return t.Forwarded }),
+		total("transferred", "Messages sent in a transaction through the entity to one of another partition: it stores them until they are forwarded.",
+			func(t *totals.Totals) uint64 { return t.Transferred }),
 		total("removed", "Messages purged, deleted or canceled without being received.",
 			func(t *totals.Totals) uint64 { return t.Removed }),
 		{

@@ -94,6 +94,7 @@ func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure fun
 		}
 		s.hasBallast, s.hasLast = s.exists(BallastFile), s.exists(LastReserveFile)
 		s.Refresh()
+		s.resume()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		s.cancel = cancel
 		s.wg.Go(func() {
@@ -109,6 +110,13 @@ func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure fun
 			}
 		})
 	})
+}
+
+// resume keeps the last reserve in use if an earlier process has deleted it and there is no space for another.
+func (s *Monitor) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exhausted.Store(s.ballast > 0 && !s.hasLast && s.readOnly.Load())
 }
 
 func (s *Monitor) exists(name string) bool {

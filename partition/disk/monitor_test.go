@@ -91,6 +91,9 @@ func TestLastReserveGoesLastAndComesFirst(t *testing.T) {
 	free = ballast
 	s.Refresh()
 	expect("with too little space", false, false, true)
+	s.exhausted.Store(false) // as in a process that starts
+	s.resume()
+	expect("after a restart", false, false, true)
 	free = 3 * ballast
 	s.Refresh()
 	expect("with some space", false, true, false)
