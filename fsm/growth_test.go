@@ -51,7 +51,7 @@ func TestGrowthIsRefusedAndReleaseIsNot(t *testing.T) {
 	}
 }
 
-// While only the last reserve of a disk is left, what takes, moves or renews is refused, and what frees space is not.
+// While only the last reserve of a disk is left, what moves or renews is refused, and what frees space, or is needed to free it, is not.
 func TestTheLastReserveIsForWhatFrees(t *testing.T) {
 	t.Parallel()
 	at := fsm.Address{Entity: 1}
@@ -59,14 +59,11 @@ func TestTheLastReserveIsForWhatFrees(t *testing.T) {
 		command fsm.Command
 		want    bool
 	}{
-		{fsm.LockMessages{Address: at, Max: 1}, true},
-		{fsm.LockMessages{Address: at, Max: 1, Delete: true}, false},
-		{fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}}, true},
-		{fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}, Delete: true}, false},
-		{fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}}, true},
-		{fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}, Delete: true}, false},
+		{fsm.LockMessages{Address: at, Max: 1}, false},
+		{fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}}, false},
+		{fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}}, false},
 		{fsm.RenewLocks{Address: at, Locks: []fsm.LockID{{Sequence: 1}}}, true},
-		{fsm.AcceptSession{Entity: 1}, true},
+		{fsm.AcceptSession{Entity: 1}, false},
 		{fsm.RenewSession{Entity: 1, Lock: fsm.SessionLock{ID: "s", Epoch: 1}}, true},
 		{fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{1}}, true},
 		{fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Verb: fsm.Complete}}}, false},

@@ -75,7 +75,7 @@ type kindRow struct {
 	front    front
 	grows    growth
 	brings   bool // it brings messages
-	holds    bool // it locks, reserves or moves messages, and frees nothing unless it deletes what it takes
+	holds    bool // it renews, reserves or moves, and nothing that it leads to frees space
 	takes    Taking
 	// decode reads the payload. The codec is a value because it would escape to the heap as a pointer.
 	decode func(x fields.Codec) (Command, fields.Codec)
@@ -131,7 +131,7 @@ var kinds = [...]kindRow{
 		verify: func(x fields.Codec) error { verifySend(&x); return x.End() },
 	},
 	KindLockMessages: {
-		name: "lock", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
+		name: "lock", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).Fields) },
 	},
 	KindSettleMessages: {
@@ -144,7 +144,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewLocks).Fields) },
 	},
 	KindFetchDeferred: {
-		name: "fetch deferred", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber, holds: true,
+		name: "fetch deferred", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchDeferred).Fields) },
 	},
 	KindCloseReceiver: {
@@ -189,7 +189,7 @@ var kinds = [...]kindRow{
 		verify: func(x fields.Codec) error { verifyTransfer(&x); return x.End() },
 	},
 	KindAcceptSession: {
-		name: "accept session", machines: MachineQueues, level: 1, front: frontEntity, holds: true,
+		name: "accept session", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*AcceptSession).Fields) },
 	},
 	KindRenewSession: {
@@ -221,7 +221,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FenceIdle).fields) },
 	},
 	KindFetchReady: {
-		name: "fetch ready", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesReady, holds: true,
+		name: "fetch ready", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesReady,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchReady).Fields) },
 	},
 	KindFoundCluster: {
@@ -339,23 +339,11 @@ func Grows(command []byte) bool {
 	return err == nil && ok && g.grows()
 }
 
-// Holds reports whether an encoded command frees nothing, although it does not grow: it locks, reserves or moves messages. It is
-// refused while only the last reserve of a disk is left, which is for what settles, clears, deletes or releases.
+// Holds reports whether an encoded command frees nothing, although it does not grow: it renews locks, reserves numbers or moves
+// messages. It is refused while only the last reserve of a disk is left, which is for what receives, settles, clears, deletes or releases.
 func Holds(command []byte) bool {
 	info, err := PeekCommand(command)
-	if err != nil || !info.Kind.row().holds {
-		return false
-	}
-	_, c, err := DecodeCommand(command)
-	switch c := c.(type) {
-	case LockMessages:
-		return !c.Delete
-	case FetchDeferred:
-		return !c.Delete
-	case FetchReady:
-		return !c.Delete
-	}
-	return err == nil
+	return err == nil && info.Kind.row().holds
 }
 
 // Level returns the format level from which on a state machine performs commands of this kind; 1 for an unknown kind.

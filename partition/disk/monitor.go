@@ -162,7 +162,7 @@ func (s *Monitor) Refresh() {
 		free -= uint64(s.ballast)
 	}
 	if s.hasLast && s.exhausted.CompareAndSwap(true, false) {
-		s.logger.Info("disk gained space beyond the last reserve; the member delivers messages again", "folder", s.dir, "free_bytes", free)
+		s.logger.Info("disk gained space beyond the last reserve; the member renews locks and forwards again", "folder", s.dir, "free_bytes", free)
 	}
 	if !s.hasBallast && !now.ReadOnly && free > reserve+uint64(s.ballast) {
 		s.hasBallast = Allocate(s.files, filepath.Join(s.dir, BallastFile), s.ballast) == nil
