@@ -81,15 +81,19 @@ func noHandOverBetweenEvenlySlowDisks(t *testing.T) {
 	for _, h := range c.hosts {
 		h.disk.SetDelay(200 * time.Millisecond)
 	}
-	c.timeSends(at, time.Minute)
-	stuck := 0
-	for i, n := range c.nodes {
-		s := n.Stats(0).Store.SlowDisk
-		if stuck += s.Stuck; s.HandOvers != 0 {
-			t.Errorf("member %d has handed over %d leaderships to members that are as slow", i, s.HandOvers)
+	reported := false // at some moment: whether a disk is slow changes while its delays do
+	for range 60 {
+		c.timeSends(at, time.Second)
+		for _, n := range c.nodes {
+			reported = reported || n.Stats(0).Store.SlowDisk.Stuck > 0
 		}
 	}
-	if stuck == 0 {
+	if !reported {
 		t.Error("no member reports the leaderships that stay on slow disks")
+	}
+	for i, n := range c.nodes {
+		if n := n.Stats(0).Store.SlowDisk.HandOvers; n != 0 {
+			t.Errorf("member %d has handed over %d leaderships to members that are as slow", i, n)
+		}
 	}
 }
