@@ -381,10 +381,14 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 		}
 		units := costOf(&http.Request{Method: o.Method()}) + o.WorkOf(query) + held.due + request.more + answer.bytes/answerUnitBytes
 		t.Logf("%-22s %6d units, %9d bytes allocated, %6d a unit, answer of %8d bytes", o.Name, units, each, each/units, answer.bytes)
-		if each > units*unitBytesMax {
+		most := units * unitBytesMax
+		if kit.RaceDetector {
+			most *= 2 // pools drop buffers at random
+		}
+		if each > most {
 			t.Errorf("%s allocates %d bytes for %d units: %d for each", o.Name, each, units, each/units)
 		}
-		if most := o.AnswerBytesMax(query); answer.bytes > most && o.Name != "backUpPartition" {
+		if most = o.AnswerBytesMax(query); answer.bytes > most && o.Name != "backUpPartition" {
 			t.Errorf("%s: an answer of %d bytes, bound is %d", o.Name, answer.bytes, most)
 		}
 		if retained > 64<<10 || c.config.Accounts.Used(account.HTTPBytes) != 0 || len(c.requests) != 0 {

@@ -2,7 +2,9 @@ package declare
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +12,9 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
+
+// connectionStringBytesMax bounds a connection string that is read from standard input.
+const connectionStringBytesMax = 16 << 10
 
 // options are the flags of apply and diff.
 type options struct {
@@ -32,10 +37,10 @@ func Nouns() []command.Noun {
 			Example: `  peeklock apply -f entities.yaml
   peeklock apply -f entities.yaml --dry-run
   peeklock apply -f entities.yaml --prune --yes
-  peeklock apply --from-azure "$SERVICEBUS_CONNECTION_STRING" --dry-run`,
+  peeklock apply --from-azure - --dry-run < connection-string.txt`,
 			Flags: func(cmd *cobra.Command) {
 				forApply.flags(cmd)
-				cmd.Flags().StringVar(&forApply.fromAzure, "from-azure", "", "instead of a file, take the entities of the Service Bus namespace of this connection string, with their keys")
+				cmd.Flags().StringVar(&forApply.fromAzure, "from-azure", "", "instead of a file, take the entities of the Service Bus namespace of this connection string, with their keys; - reads it from standard input, so that other users of this machine do not see it")
 				cmd.Flags().BoolVar(&forApply.dryRun, "dry-run", false, "print the changes only")
 				cmd.Flags().BoolVar(&forApply.yes, "yes", false, "confirm --prune, which deletes entities with their messages")
 			},
@@ -69,7 +74,15 @@ func (o *options) changes(i command.Invocation) ([]Change, error) {
 	case (o.file == "") == (o.fromAzure == ""):
 		return nil, cli.Usagef("give -f FILE, or -f - for standard input (apply: or --from-azure)")
 	case o.fromAzure != "":
-		want, err = readService(i.Ctx, o.fromAzure)
+		text := o.fromAzure
+		if text == "-" {
+			read, err := io.ReadAll(io.LimitReader(i.Client.In, connectionStringBytesMax))
+			if err != nil {
+				return nil, fmt.Errorf("read the connection string: %w", err)
+			}
+			text = strings.TrimSpace(string(read))
+		}
+		want, err = readService(i.Ctx, text)
 	default:
 		want, err = readDocument(o.file, i.Client.In)
 	}
