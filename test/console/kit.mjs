@@ -67,7 +67,7 @@ export async function processes() {
     m.child = spawn(
       binary,
       ["serve", "--name", m.name, "--dir", join(dir, m.name), "--amqp", m.amqp, "--admin", m.admin, "--peer", m.peer, "--gossip", m.gossip, "--control-socket", join(dir, `${i}.sock`), "--expect", "3", "--partitions", "3", "--key-name", "root", "--key", key, "--log-level", "error", ...join_],
-      { stdio: ["ignore", "ignore", "inherit"] },
+      { stdio: ["ignore", "ignore", "inherit"], env: Object.fromEntries(Object.entries(process.env).filter(([k]) => !k.startsWith("PEEKLOCK_"))) }, // the variables of test runs are no settings
     );
     m.server = `http://${m.admin}`;
   }
