@@ -90,7 +90,7 @@ func TestHangupBeforeTheMemberIsOpenDoesNotEndIt(t *testing.T) {
 	var log kit.LogLines
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--name", "a", "--dir", kit.MemoryDir(t), "--key-file", kit.WriteFile(t, "the secret of operators\n"),
 		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", "0.0.0.0:0", "--allow-remote-plain", "--advertise", "nowhere..invalid") // no name server is asked for a name with an empty part
-	cmd.Args[0], cmd.Stderr = "peeklock", &log // see TestMain
+	cmd.Args[0], cmd.Stderr = "peeklock", &log      // see TestMain
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // the variables of test runs are no settings
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
