@@ -81,7 +81,8 @@ func TestConnectionStrings(t *testing.T) {
 		"Endpoint=sb://a;SharedAccessKey=topsecret":                                                                   "",
 		"topsecret": "",
 	} {
-		got, err := FromConnectionString(text)
+		parsed, err := ParseConnectionString(text)
+		got := parsed.Context()
 		if err == nil && strings.Join(append(got.Servers, got.KeyName, got.Key), " ") != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}

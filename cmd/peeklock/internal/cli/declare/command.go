@@ -2,19 +2,15 @@ package declare
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/contexts"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
-
-// connectionStringBytesMax bounds a connection string that is read from standard input.
-const connectionStringBytesMax = 16 << 10
 
 // options are the flags of apply and diff.
 type options struct {
@@ -74,15 +70,10 @@ func (o *options) changes(i command.Invocation) ([]Change, error) {
 	case (o.file == "") == (o.fromAzure == ""):
 		return nil, cli.Usagef("give -f FILE, or -f - for standard input (apply: or --from-azure)")
 	case o.fromAzure != "":
-		text := o.fromAzure
-		if text == "-" {
-			read, err := io.ReadAll(io.LimitReader(i.Client.In, connectionStringBytesMax))
-			if err != nil {
-				return nil, fmt.Errorf("read the connection string: %w", err)
-			}
-			text = strings.TrimSpace(string(read))
+		var from contexts.ConnectionString
+		if from, err = contexts.ReadConnectionString(o.fromAzure, i.Client.In); err == nil {
+			want, err = readService(i.Ctx, from)
 		}
-		want, err = readService(i.Ctx, text)
 	default:
 		want, err = readDocument(o.file, i.Client.In)
 	}

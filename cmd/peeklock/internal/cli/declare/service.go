@@ -15,7 +15,8 @@ import (
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/entity"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/contexts"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -29,7 +30,7 @@ const (
 // service reads a Service Bus namespace through its administration API.
 type service struct {
 	base string // scheme and host
-	to   gateway.ConnectionString
+	to   contexts.ConnectionString
 }
 
 // feedEntry is an entry of an ATOM feed.
@@ -39,11 +40,7 @@ type feedEntry struct {
 }
 
 // readService reads the entities of the namespace of a connection string, with their rules and keys.
-func readService(ctx context.Context, connection string) (*Document, error) {
-	to, err := gateway.ParseConnectionString(connection)
-	if err != nil {
-		return nil, err
-	}
+func readService(ctx context.Context, to contexts.ConnectionString) (*Document, error) {
 	s := &service{"https://" + to.Host, to}
 	if to.Plain {
 		s.base = "http://" + net.JoinHostPort(to.Host, cmp.Or(to.Port, "5300"))
@@ -51,7 +48,7 @@ func readService(ctx context.Context, connection string) (*Document, error) {
 		s.base = "https://" + net.JoinHostPort(to.Host, to.Port)
 	}
 	d := new(Document)
-	err = s.each(ctx, "/$Resources/queues", func(name string, e *atom.Element) error {
+	err := s.each(ctx, "/$Resources/queues", func(name string, e *atom.Element) error {
 		q := Queue{Name: name}
 		if err := s.entity(e, &q.Settings, &q.Keys); err != nil {
 			return err
@@ -80,7 +77,7 @@ func readService(ctx context.Context, connection string) (*Document, error) {
 }
 
 func (s *service) subscriptions(ctx context.Context, t *Topic) error {
-	at := "/" + pathOf(t.Name) + "/Subscriptions"
+	at := client.NamePath("/", t.Name) + "/Subscriptions"
 	err := s.each(ctx, at, func(name string, e *atom.Element) error {
 		sub := Subscription{Name: name}
 		err := s.entity(e, &sub.Settings, nil)
@@ -89,7 +86,7 @@ func (s *service) subscriptions(ctx context.Context, t *Topic) error {
 	})
 	for i := 0; i < len(t.Subscriptions) && err == nil; i++ {
 		sub := &t.Subscriptions[i]
-		err = s.each(ctx, at+"/"+pathOf(sub.Name)+"/Rules", func(name string, e *atom.Element) error {
+		err = s.each(ctx, client.NamePath(at+"/", sub.Name)+"/Rules", func(name string, e *atom.Element) error {
 			rule, err := e.Rule(name)
 			if err == nil {
 				described := entity.DescribeRule(rule)
@@ -100,11 +97,6 @@ func (s *service) subscriptions(ctx context.Context, t *Topic) error {
 		})
 	}
 	return err
-}
-
-// pathOf escapes the parts of a name.
-func pathOf(name string) string {
-	return strings.ReplaceAll(url.PathEscape(name), "%2F", "/")
 }
 
 // entity reads the settings and the keys of an entity. A subscription has no keys.

@@ -1,8 +1,6 @@
 package operate
 
 import (
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -11,9 +9,6 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/contexts"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
-
-// connectionStringBytesMax is the length of a connection string on standard input.
-const connectionStringBytesMax = 64 << 10
 
 func contextNoun() command.Noun {
 	complete := func(args []string, c *client.Client) (names []string) {
@@ -46,18 +41,11 @@ a command runs, so a rotated key needs no change here. The first context is used
 func addContext(i command.Invocation) error {
 	var given contexts.Context
 	if len(i.Args) == 2 {
-		text := i.Args[1]
-		if text == "-" {
-			read, err := io.ReadAll(io.LimitReader(i.Client.In, connectionStringBytesMax))
-			if err != nil {
-				return fmt.Errorf("read the connection string: %w", err)
-			}
-			text = string(read)
-		}
-		var err error
-		if given, err = contexts.FromConnectionString(strings.TrimSpace(text)); err != nil {
+		parsed, err := contexts.ReadConnectionString(i.Args[1], i.Client.In)
+		if err != nil {
 			return err
 		}
+		given = parsed.Context()
 	}
 	given, err := i.Client.GivenContext(given)
 	if err != nil {
