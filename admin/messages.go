@@ -86,13 +86,42 @@ func peekAnswerBytes(query url.Values) int {
 	return operation.SmallAnswerBytes + 6*min(inspect.AnswerBytesMax, mostPeeked().Of(query)*(mostOfBody().Of(query)+messageHeadBytes))
 }
 
+// look is a request that looks at messages without locking them.
+type look struct {
+	finder        *inspect.Finder
+	at            inspect.Place
+	selection     api.Selection
+	most, bodyMax int
+}
+
+// lookOf reads a request that looks at messages.
+func (s *core) lookOf(r *http.Request) (l look, err error) {
+	if l.finder, l.at, err = s.finderAt(r); err != nil {
+		return l, err
+	}
+	if l.selection, err = selectionOf(r); err != nil {
+		return l, err
+	}
+	if l.most, err = numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax); err != nil {
+		return l, err
+	}
+	l.bodyMax, err = numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
+	return l, err
+}
+
+// replyLook answers with a page, for which so many messages were looked at, or with the error of the look.
+func (s *core) replyLook(w http.ResponseWriter, r *http.Request, l *look, looked int, page any, err error) error {
+	chargeLater(r, looked/messagesPerUnit)
+	if err != nil {
+		return withEntityName(l.at.Name, err)
+	}
+	s.writeJSON(w, r, http.StatusOK, page)
+	return nil
+}
+
 // peek is GET /v1/messages/{queue or subscription}: messages of a selection, without locking them.
 func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
-	finder, at, err := s.finderAt(r)
-	if err != nil {
-		return err
-	}
-	selection, err := selectionOf(r)
+	l, err := s.lookOf(r)
 	if err != nil {
 		return err
 	}
@@ -100,30 +129,13 @@ func (s *controlAPI) peek(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	most, err := numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax)
-	if err != nil {
-		return err
-	}
-	bodyMax, err := numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
-	if err != nil {
-		return err
-	}
-	page, err := finder.Peek(r.Context(), at, &selection, from, most, bodyMax)
-	chargeLater(r, page.Looked/messagesPerUnit)
-	if err != nil {
-		return withEntityName(at.Name, err)
-	}
-	s.writeJSON(w, r, http.StatusOK, page)
-	return nil
+	page, err := l.finder.Peek(r.Context(), l.at, &l.selection, from, l.most, l.bodyMax)
+	return s.replyLook(w, r, &l, page.Looked, page, err)
 }
 
 // tail is GET /v1/tail/{queue or subscription}: the messages behind a cursor, without locking them.
 func (s *controlAPI) tail(w http.ResponseWriter, r *http.Request) error {
-	finder, at, err := s.finderAt(r)
-	if err != nil {
-		return err
-	}
-	selection, err := selectionOf(r)
+	l, err := s.lookOf(r)
 	if err != nil {
 		return err
 	}
@@ -131,20 +143,8 @@ func (s *controlAPI) tail(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	most, err := numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax)
-	if err != nil {
-		return err
-	}
-	bodyMax, err := numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
-	if err != nil {
-		return err
-	}
-	page, err := finder.Tail(r.Context(), at, &selection, after, most, bodyMax)
-	if err != nil {
-		return withEntityName(at.Name, err)
-	}
-	s.writeJSON(w, r, http.StatusOK, page)
-	return nil
+	page, err := l.finder.Tail(r.Context(), l.at, &l.selection, after, l.most, l.bodyMax)
+	return s.replyLook(w, r, &l, page.Looked, page, err)
 }
 
 // changeFields are the fields of a request that changes messages.

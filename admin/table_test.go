@@ -350,6 +350,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 	c.config.Finder = inspect.New(messages)
 	sign := auth.Sign("http://localhost/", "root", "root-secret", time.Now().Add(10_000*time.Hour))
 
+	later := make(map[string]int) // units that a request pays when it is done, by operation
 	check := func(o *operation.Operation, request largest, serve http.Handler) {
 		var held *slot
 		handler := c.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -379,6 +380,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 			t.Errorf("%s is answered with %d: %s", o.Name, answer.status, answer.begin)
 			return
 		}
+		later[o.Name] = held.due
 		units := costOf(&http.Request{Method: o.Method()}) + o.WorkOf(query) + held.due + request.more + answer.bytes/answerUnitBytes
 		t.Logf("%-22s %6d units, %9d bytes allocated, %6d a unit, answer of %8d bytes", o.Name, units, each, each/units, answer.bytes)
 		most := units * unitBytesMax
@@ -415,6 +417,9 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 		if status, text := s.request(to.Method(), request.path+separator+"misspelt=1", "", nil); status != http.StatusBadRequest || !strings.Contains(text, "misspelt") {
 			t.Errorf("%s takes an unknown parameter: %d %s", to.Name, status, text)
 		}
+	}
+	if peeked, tailed := later["peekMessages"], later["tailMessages"]; peeked == 0 || tailed != peeked {
+		t.Errorf("a tail pays %d units for the messages that it looked at, want %d as a peek", tailed, peeked)
 	}
 	service := newServiceAPI(c)
 	atomRequests := maximalATOM()
