@@ -32,7 +32,7 @@ type Recorder struct {
 	ticks      uint64 // samples taken so far
 	series     map[fsm.EntityID]*series
 	candidates map[fsm.EntityID]candidate // entities without samples that were ever active
-	isLossy    bool                       // candidates did not have room for all of them
+	isLossy    bool                       // candidates did not have space for all of them
 	scanned    map[fsm.PartitionID]uint64 // ticks at which partitions were read completely
 	replaced   int                        // entities that lost their samples in the current sample
 	least      uint64                     // lowest score when it began
@@ -139,7 +139,7 @@ func (r *Recorder) finish(id fsm.PartitionID) {
 }
 
 // consider reports whether an entity gets samples, from which totals on and with which score: it was active since the last sample, and there
-// is room, or it was twice as active as the least active entity with samples, which loses them. hadAll means that an unknown entity was
+// is space, or it was twice as active as the least active entity with samples, which loses them. hadAll means that an unknown entity was
 // not active before the last sample.
 func (r *Recorder) consider(x *reading, hadAll bool) (last totals.Totals, score uint64, admitted bool) {
 	now := activity(&x.totals)
@@ -188,7 +188,7 @@ func (r *Recorder) leastActive() (id fsm.EntityID, score uint64) {
 }
 
 // forget removes what the current sample did not find: entities that were deleted, or have no replica here any more. If there
-// is no room for all candidates, it also removes those that were not active for an hour.
+// is no space for all candidates, it also removes those that were not active for an hour.
 func (r *Recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -120,7 +120,7 @@ func TestRecorderIsBounded(t *testing.T) {
 		f.forget()
 	}
 	if !f.isLossy || len(f.candidates) != 0 {
-		t.Errorf("%d candidates after an idle hour without room for all, want none", len(f.candidates))
+		t.Errorf("%d candidates after an idle hour without space for all, want none", len(f.candidates))
 	}
 	f.pass(1, idle...)
 	if len(f.series) != EntitiesMax || len(f.candidates) != candidatesMax || f.Samples(busy[0]) == nil {
