@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // consumerKey identifies a durable subscription of JMS.
@@ -53,31 +54,29 @@ func (s *consumers) remove(keys ...consumerKey) {
 	}
 }
 
-// ConsumedEntity is an entity from which clients receive.
-type ConsumedEntity struct {
-	Namespace fsm.NamespaceID
-	Kind      fsm.EntityKind
-	Name      string // of a subscription its path
-}
-
-// ConsumedEntities counts the links of this member's clients that receive from each entity, without those of browsers and those to
-// dead-letter queues. It locks each connection for a moment: do not call it more than once a second.
-func (s *Server) ConsumedEntities() map[ConsumedEntity]int {
-	counts := make(map[ConsumedEntity]int)
+// Consumers counts the links of this member's clients that receive from each entity, in any order, without those of browsers and
+// those to dead-letter queues. It locks each connection for a moment: do not call it more than once a second.
+func (s *Server) Consumers() []topology.Consumers {
+	counts := make(map[topology.Consumers]int) // by entity: Links is 0
 	for _, c := range s.connections() {
 		c.countConsumers(counts)
 	}
-	return counts
+	list := make([]topology.Consumers, 0, len(counts))
+	for of, links := range counts {
+		of.Links = links
+		list = append(list, of)
+	}
+	return list
 }
 
 // countConsumers adds the receiving links of the connection.
-func (c *conn) countConsumers(counts map[ConsumedEntity]int) {
+func (c *conn) countConsumers(counts map[topology.Consumers]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.sessions {
 		for _, end := range s.links {
 			if l, ok := end.(*outgoingLink); ok && l.kind == entityNode && !l.browses && l.entity.ID != 0 && l.entity.Sub == fsm.MainQueue {
-				counts[ConsumedEntity{l.entity.Namespace, l.entity.Kind, l.entity.Name}]++
+				counts[topology.Consumers{Namespace: l.entity.Namespace, Kind: l.entity.Kind, Name: l.entity.Name}]++
 			}
 		}
 	}

@@ -88,9 +88,9 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	if d := cmp.Diff(want, f); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	consumed := s.ConsumedEntities()
-	for e, links := range consumed {
-		if len(consumed) != 1 || e.Name != "orders" || e.Kind != fsm.QueueEntity || links != 1 {
+	consumed := s.Consumers()
+	for _, e := range consumed {
+		if len(consumed) != 1 || e.Name != "orders" || e.Kind != fsm.QueueEntity || e.Links != 1 {
 			t.Errorf("consumed entities are %+v, want one link to orders", consumed)
 		}
 	}
@@ -101,7 +101,7 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	if gone.Connections != 0 || gone.Sessions != 0 || gone.Links != 0 {
 		t.Errorf("afterwards %d connections, %d sessions, %d links", gone.Connections, gone.Sessions, gone.Links)
 	}
-	if after := s.ConsumedEntities(); len(consumed) != 1 || len(after) != 0 {
+	if after := s.Consumers(); len(consumed) != 1 || len(after) != 0 {
 		t.Errorf("consumed entities were %+v and are %+v, want one and none", consumed, after)
 	}
 	if gone.Received != 6 || gone.Accepted != 1 || gone.Settled != want.Settled {

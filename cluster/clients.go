@@ -15,8 +15,8 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-// clientsTimeout bounds the query to one member about its connections.
-const clientsTimeout = 2 * time.Second
+// askMemberMax is how long one member is waited for.
+const askMemberMax = 2 * time.Second
 
 // Clients is the interface of a node to the connections of clients at this member. The gateway implements it; its methods
 // are safe for concurrent use and do not wait for clients.
@@ -28,6 +28,8 @@ type Clients interface {
 	CloseConnection(ctx context.Context, q topology.CloseConnection) bool
 	// LockHolders returns which connections hold the locks of messages; a lock that no connection holds is missing.
 	LockHolders(q topology.LockQuery) []topology.LockHolder
+	// Consumers counts the links that receive from each entity, in any order.
+	Consumers() []topology.Consumers
 }
 
 // The queries between nodes about connections of clients.
@@ -39,7 +41,7 @@ var (
 	findLockHolders = rpc.Query[topology.LockQuery, []topology.LockHolder]{Kind: rpc.QueryLockHolders}
 )
 
-// ServeClients tells the node the connections of clients at this member. Until it is called the member has none.
+// ServeClients tells the node the connections of clients at this member. Until it is called the member has none, and no consumers.
 func (n *Node) ServeClients(c Clients) { n.clients.Store(&c) }
 
 // registerClientQueries registers the answers to the queries about connections.
@@ -120,11 +122,23 @@ func (o *Operator) Connections(ctx context.Context, namespace fsm.NamespaceID, a
 	return page, nil
 }
 
-// askMember sends a query to one member, which may be this one.
+// askMember sends a query to one member, which may be this one, and waits for its answer for up to 2 s.
 func askMember[Q, R any](ctx context.Context, n *Node, id fsm.MemberID, query rpc.Query[Q, R], q Q) (R, error) {
-	ctx, cancel := context.WithTimeout(ctx, clientsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askMemberMax)
 	defer cancel()
 	return query.Ask(ctx, n.member(id), q)
+}
+
+// askAlive sends a query to all living members, and returns what those answer with that do so within 2 s.
+func askAlive[Q, R any](ctx context.Context, n *Node, query rpc.Query[Q, []R], q Q) []R {
+	alive := n.gossip.Alive()
+	answers := make([][]R, len(alive))
+	var asking sync.WaitGroup
+	for i, member := range alive {
+		asking.Go(func() { answers[i], _ = askMember(ctx, n, member, query, q) })
+	}
+	asking.Wait()
+	return slices.Concat(answers...)
 }
 
 // CloseConnection closes a connection of a namespace, 0 for any; its client is told to connect again. Errors wrap
@@ -152,12 +166,5 @@ func (o *Operator) CloseConnection(ctx context.Context, namespace fsm.NamespaceI
 
 // LockHolders returns which connections hold the locks of messages, as all living members that answer within 2 s know it.
 func (o *Operator) LockHolders(ctx context.Context, q topology.LockQuery) []topology.LockHolder {
-	members := o.livingMembers()
-	held := make([][]topology.LockHolder, len(members))
-	var asking sync.WaitGroup
-	for i, m := range members {
-		asking.Go(func() { held[i], _ = askMember(ctx, o.node, m.ID, findLockHolders, q) })
-	}
-	asking.Wait()
-	return slices.Concat(held...)
+	return askAlive(ctx, o.node, findLockHolders, q)
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rates"
@@ -15,9 +13,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/topology"
 )
-
-// ratesTimeout bounds the query to one member about the rates of entities.
-const ratesTimeout = 2 * time.Second
 
 // askRates asks a member for the rates of entities whose partitions it leads.
 var askRates = rpc.Query[topology.RatesQuery, []topology.EntityRates]{Kind: rpc.QueryRates} //nolint:gochecknoglobals // never changed
@@ -59,16 +54,13 @@ func (n *Node) ledRates(q topology.RatesQuery) []topology.EntityRates {
 	return append(list, n.localConsumers(q)...)
 }
 
-// ServeConsumers tells the node the consumers of entities at this member, in any order. Until it is called the member has none.
-func (n *Node) ServeConsumers(list func() []topology.Consumers) { n.consumers.Store(&list) }
-
 // localConsumers returns the consumers at this member as entities without rates, those with the most first.
 func (n *Node) localConsumers(q topology.RatesQuery) (list []topology.EntityRates) {
-	consumers := n.consumers.Load()
-	if consumers == nil {
+	clients := n.clients.Load()
+	if clients == nil {
 		return nil
 	}
-	for _, c := range (*consumers)() {
+	for _, c := range (*clients).Consumers() {
 		if c.Namespace == q.Namespace && (q.Name == "" || strings.EqualFold(c.Name, q.Name)) {
 			list = append(list, topology.EntityRates{Name: c.Name, Kind: c.Kind.String(), Consumers: c.Links})
 		}
@@ -81,18 +73,7 @@ func (n *Node) localConsumers(q topology.RatesQuery) (list []topology.EntityRate
 // last hour. The total, if it is asked for, is first. It asks all living members, each for up to 2 s. Entities without messages in the last
 // hour and without consumers are missing, and so is what members that do not answer know.
 func (o *Operator) Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates {
-	ctx, cancel := context.WithTimeout(ctx, ratesTimeout)
-	defer cancel()
-	alive := o.node.gossip.Alive()
-	answers := make([][]topology.EntityRates, len(alive))
-	var asking sync.WaitGroup
-	for i, member := range alive {
-		asking.Go(func() {
-			answers[i], _ = askRates.Ask(ctx, o.node.member(member), q)
-		})
-	}
-	asking.Wait()
-	all := slices.Concat(answers...)
+	all := askAlive(ctx, o.node, askRates, q)
 	slices.SortStableFunc(all, func(a, b topology.EntityRates) int { return strings.Compare(a.Name, b.Name) })
 	merged := all[:0]
 	for i := range all {

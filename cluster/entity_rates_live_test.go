@@ -14,15 +14,24 @@ func TestRatesSurviveTheLeader(t *testing.T) {
 	inBubble(t, ratesSurviveTheLeader)
 }
 
+// consuming is a gateway that is asked for its consumers alone.
+type consuming struct {
+	Clients
+
+	list []topology.Consumers
+}
+
+func (c consuming) Consumers() []topology.Consumers { return c.list }
+
 func ratesSurviveTheLeader(t *testing.T) {
 	const minutes, seconds = 1, 60
 	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "Orders", nil)
 	for i, node := range c.nodes {
-		node.ServeConsumers(func() []topology.Consumers {
-			return []topology.Consumers{{Namespace: fsm.DefaultNamespace, Name: "Orders", Links: i}, {Namespace: fsm.DefaultNamespace + 2, Name: "Orders", Links: 9}}
-		})
+		node.ServeClients(consuming{list: []topology.Consumers{
+			{Namespace: fsm.DefaultNamespace, Name: "Orders", Links: i}, {Namespace: fsm.DefaultNamespace + 2, Name: "Orders", Links: 9},
+		}})
 	}
 	rates := func(node *Node, namespace fsm.NamespaceID, name string) []topology.EntityRates {
 		return node.Operator().Rates(t.Context(), topology.RatesQuery{Namespace: namespace, Name: name})

@@ -32,7 +32,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
-	"github.com/peeklock/peeklock/topology"
 )
 
 // The limits of a node.
@@ -82,9 +81,8 @@ type Node struct {
 	partitions     atomic.Pointer[[]fsm.Partition] // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]    // of the catalog, by id; nil before it is loaded
 	shown          atomic.Pointer[shownEntities]   // of Stats
-	consumers      atomic.Pointer[func() []topology.Consumers]
-	changed        notify.Broadcast // leaders, members, replicas, catalog
-	catalogApplied chan struct{}    // buffer of one: the catalog has applied something
+	changed        notify.Broadcast                // leaders, members, replicas, catalog
+	catalogApplied chan struct{}                   // buffer of one: the catalog has applied something
 
 	seen    *datadir.Seen
 	twin    twin

@@ -33,7 +33,7 @@ const ConsumersMax = 1000
 type Consumers struct {
 	Namespace fsm.NamespaceID
 	Kind      fsm.EntityKind
-	Name      string
+	Name      string // of a subscription its path
 	Links     int
 }
 

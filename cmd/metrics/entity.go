@@ -80,9 +80,9 @@ type consumers struct {
 
 // consumers returns those of at most Config.Entities entities, those with the most first.
 func (m *Collector) consumers() (list []consumers) {
-	for e, count := range m.config.Consumers() {
+	for _, e := range m.config.Consumers() {
 		if namespace := m.config.NamespaceName(e.Namespace); namespace != "" {
-			list = append(list, consumers{namespace, e.Kind.String(), e.Name, count})
+			list = append(list, consumers{namespace, e.Kind.String(), e.Name, e.Links})
 		}
 	}
 	slices.SortFunc(list, func(a, b consumers) int {

@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Limits of scrapes.
@@ -37,7 +38,7 @@ type Config struct {
 	Gateway func() amqp.Stats // nil: no stats of the gateway
 	// Consumers counts the receiving links of the gateway by entity; nil: not exported. NamespaceName returns the name of a
 	// namespace, "" if the member does not know it.
-	Consumers     func() map[amqp.ConsumedEntity]int
+	Consumers     func() []topology.Consumers
 	NamespaceName func(fsm.NamespaceID) string
 	Ready         func() bool
 	// ConnectionsMax is the number of client connections that the gateway accepts; 0: not exported.

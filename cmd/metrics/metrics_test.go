@@ -27,6 +27,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/totals"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // memberStats returns the stats of a member in which every kind of value occurs.
@@ -75,8 +76,8 @@ func shardTotals() []cluster.ShardTotals {
 func newMember(t *testing.T, change func(*Config)) *Collector {
 	t.Helper()
 	c := Config{
-		Consumers: func() map[amqp.ConsumedEntity]int {
-			return map[amqp.ConsumedEntity]int{{Namespace: 1, Name: "a-secret-name"}: 5, {Namespace: 1, Kind: fsm.TopicEntity, Name: "a-secret-name"}: 1}
+		Consumers: func() []topology.Consumers {
+			return []topology.Consumers{{Namespace: 1, Name: "a-secret-name", Links: 5}, {Namespace: 1, Kind: fsm.TopicEntity, Name: "a-secret-name", Links: 1}}
 		},
 		NamespaceName: func(fsm.NamespaceID) string { return "default" },
 		Name:          "m0", Version: "v1", Node: func(int) cluster.Stats { return memberStats() }, Ready: func() bool { return true },

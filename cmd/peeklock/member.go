@@ -157,7 +157,6 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	m.node.ServeClients(m.gateway)
-	m.node.ServeConsumers(consumersOf(m.gateway))
 	if p.memory != nil {
 		p.memory.watch(m)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/topology"
 )
 
 // The packages of a member do not import each other: each declares an interface for what it needs. The adapters
@@ -110,14 +109,4 @@ func toGrant(grant auth.Grant, err error) (amqp.Grant, error) {
 	return amqp.Grant{
 		Rights: grant.Rights, Namespace: grant.Namespace, OwnNamespace: grant.OwnNamespace, Path: grant.Path, OfEntity: grant.EntityOnly, Expires: grant.Expires, Name: grant.Name, Valid: grant.Valid,
 	}, err
-}
-
-// consumersOf adapts the gateway to the node.
-func consumersOf(g *amqp.Server) func() []topology.Consumers {
-	return func() (list []topology.Consumers) {
-		for e, links := range g.ConsumedEntities() {
-			list = append(list, topology.Consumers{Namespace: e.Namespace, Kind: e.Kind, Name: e.Name, Links: links})
-		}
-		return list
-	}
 }

@@ -110,7 +110,7 @@ func packageImports() map[string][]string {
 		"cmd/listen":                           {"admin/connection", "amqp/connlimit"},
 		"cmd/broker":                           {"amqp", "cluster/router", "fsm"},
 		"cmd/objects":                          {},
-		"cmd/metrics":                          {"fsm", "fsm/totals", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp", "cluster/quota"},
+		"cmd/metrics":                          {"topology", "fsm", "fsm/totals", "partition", "cluster", "cluster/client", "cluster/forwarding", "amqp", "cluster/quota"},
 		"cmd/peeklock/internal/config":         {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth", "admin/console", "cmd/peeklock/internal/cli"},
 		"cmd/peeklock/internal/cli":            {},
 		"cmd/peeklock/internal/cli/output":     {"cmd/peeklock/internal/cli"},
