@@ -13,14 +13,6 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-// Standstill says which partitions nobody serves and which members they wait for, "" if all have a leader.
-func Standstill(st topology.Status) string {
-	if p := findLeaderless(st); len(p.partitions) > 0 {
-		return p.text(len(st.Partitions))
-	}
-	return ""
-}
-
 // causeTimeMax is the time for the cause of an error.
 const causeTimeMax = 3 * time.Second
 
@@ -39,16 +31,15 @@ func (c *Client) WithCause(err error) error {
 	return err
 }
 
-// leaderless are the partitions that nobody serves.
-type leaderless struct {
-	partitions []fsm.PartitionID
-	hasQuorum  bool     // every one of them has a majority of living members, which will elect a leader
-	waitsFor   []string // names of the members that are away and have replicas of them
+// Unserved is a partition whose leader is unknown or not alive.
+type Unserved struct {
+	Partition fsm.PartitionID
+	HasQuorum bool     // a majority of its replicas is on living members, which will elect a leader
+	WaitsFor  []string // names of the members that are away and have replicas of it
 }
 
-// findLeaderless finds the partitions whose leader is unknown or not alive.
-func findLeaderless(st topology.Status) leaderless {
-	found := leaderless{hasQuorum: true}
+// UnservedPartitions returns the partitions that nobody serves.
+func UnservedPartitions(st topology.Status) (list []Unserved) {
 	away := make(map[fsm.MemberID]string)
 	for _, m := range st.Members {
 		if m.State != topology.Alive {
@@ -59,24 +50,33 @@ func findLeaderless(st topology.Status) leaderless {
 		if _, isAway := away[p.Leader]; p.Leader != "" && !isAway {
 			continue
 		}
-		found.partitions = append(found.partitions, p.ID)
-		missing := 0
+		u := Unserved{Partition: p.ID}
 		for _, holder := range p.Replicas {
 			if name, isAway := away[holder]; isAway {
-				missing++
-				found.waitsFor = append(found.waitsFor, name)
+				u.WaitsFor = append(u.WaitsFor, name)
 			}
 		}
-		found.hasQuorum = found.hasQuorum && 2*missing < len(p.Replicas)
+		u.HasQuorum = 2*len(u.WaitsFor) < len(p.Replicas)
+		list = append(list, u)
 	}
-	slices.Sort(found.waitsFor)
-	found.waitsFor = slices.Compact(found.waitsFor)
-	return found
+	return list
 }
 
-func (l leaderless) text(all int) string {
-	if l.hasQuorum {
-		return fmt.Sprintf("NO LEADER: %d of %d partitions; the other members elect one within seconds", len(l.partitions), all)
+// Standstill says which partitions nobody serves and which members they wait for, "" if all have a leader.
+func Standstill(st topology.Status) string {
+	unserved := UnservedPartitions(st)
+	if len(unserved) == 0 {
+		return ""
 	}
-	return fmt.Sprintf("NO QUORUM: %d of %d partitions; waiting for %s", len(l.partitions), all, strings.Join(l.waitsFor, ", "))
+	hasQuorum := true
+	var waitsFor []string
+	for _, u := range unserved {
+		hasQuorum = hasQuorum && u.HasQuorum
+		waitsFor = append(waitsFor, u.WaitsFor...)
+	}
+	if hasQuorum {
+		return fmt.Sprintf("NO LEADER: %d of %d partitions; the other members elect one within seconds", len(unserved), len(st.Partitions))
+	}
+	slices.Sort(waitsFor)
+	return fmt.Sprintf("NO QUORUM: %d of %d partitions; waiting for %s", len(unserved), len(st.Partitions), strings.Join(slices.Compact(waitsFor), ", "))
 }

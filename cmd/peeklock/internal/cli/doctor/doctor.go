@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,11 +84,7 @@ func examineMembers(ctx context.Context, c *client.Client, members []topology.Me
 		}
 	}
 	group.Wait()
-	var found findings
-	for _, f := range all {
-		found = append(found, f...)
-	}
-	return found
+	return slices.Concat(all...)
 }
 
 func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f findings) {

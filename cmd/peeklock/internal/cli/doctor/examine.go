@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -12,7 +13,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/condition"
-	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -57,13 +58,10 @@ func sorted(f findings) findings {
 
 // examineStatus finds the conditions that the status of the cluster shows.
 func examineStatus(st topology.Status) (f findings) {
-	names, versions := map[fsm.MemberID]string{}, map[string]bool{}
-	var away []fsm.MemberID
+	versions := map[string]bool{}
 	for _, m := range st.Members {
-		names[m.ID] = cmp.Or(m.Name, string(m.ID))
-		subject := "member " + names[m.ID]
+		subject := "member " + cmp.Or(m.Name, string(m.ID))
 		if m.State != topology.Alive {
-			away = append(away, m.ID)
 			if m.State == topology.Dead {
 				f.add(condition.MemberAway, subject, "it is %s", m.State)
 			}
@@ -77,33 +75,18 @@ func examineStatus(st topology.Status) (f findings) {
 			f.add(condition.ClockOff, subject, "its clock differs from those of a quorum")
 		}
 	}
-	for _, p := range st.Partitions {
-		if p.Leader != "" && !slices.Contains(away, p.Leader) {
-			continue
-		}
-		var waits []string
-		for _, replica := range p.Replicas {
-			if slices.Contains(away, replica) {
-				waits = append(waits, names[replica])
-			}
-		}
+	for _, u := range client.UnservedPartitions(st) {
 		detail := "the other members elect one"
-		if 2*len(waits) >= len(p.Replicas) && len(waits) > 0 {
-			detail = "no quorum; it waits for " + strings.Join(waits, ", ")
+		if !u.HasQuorum && len(u.WaitsFor) > 0 {
+			detail = "no quorum; it waits for " + strings.Join(u.WaitsFor, ", ")
 		}
-		f.add(condition.PartitionWithoutLeader, fmt.Sprintf("partition %d", p.ID), "%s", detail)
+		f.add(condition.PartitionWithoutLeader, fmt.Sprintf("partition %d", u.Partition), "%s", detail)
 	}
 	if st.TimeHeld {
 		f.add(condition.TimeHeld, "cluster", "the clocks were set by %s", st.TimeStep)
 	}
 	if len(versions) > 1 {
-		f.add(condition.VersionsDiffer, "cluster", "%s", strings.Join(slices.Sorted(func(yield func(string) bool) {
-			for v := range versions {
-				if !yield(v) {
-					return
-				}
-			}
-		}), ", "))
+		f.add(condition.VersionsDiffer, "cluster", "%s", strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 	}
 	return f
 }
