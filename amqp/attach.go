@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/peeklock/peeklock/amqp/address"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -232,25 +231,6 @@ func entitiesNotAllowed(e endpoint, place *fsm.EntityRef, via fsm.EntityRef) ref
 		return refusal.ReplyOf(fsm.EntityDisabled).WithEntity(l.path).Cause
 	}
 	return refusal.Cause{}
-}
-
-// resolvePath asks the broker for an entity, and repeats the question for up to attachBusyMax while the broker is
-// busy: an entity that was just created may be known to few members yet, and some clients do not attach again.
-func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, error) {
-	until := time.Now().Add(attachBusyMax)
-	for pause := attachPauseMin; ; pause *= 2 {
-		at, err := c.config.Broker.Resolve(ctx, c.credentials.Namespace(), path)
-		if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
-			return at, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-c.failing:
-			return at, err
-		case <-ctx.Done():
-			return at, err
-		}
-	}
 }
 
 // Property of an attach that limits the size of a batch (docs/service-bus-protocol.md#link-properties).

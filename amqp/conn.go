@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/address"
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/consumers"
 	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -25,6 +28,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // phase is the state of a connection.
@@ -75,7 +79,7 @@ type conn struct {
 	readAllowed      *sync.Cond // the reader waits here while too much is in flight
 	sessions         map[uint16]*session
 	linksByKey       map[linkKey]endpoint // the links by their names
-	consumers        *consumers           // those of the member; admit replaces it
+	consumers        *consumers.Set       // those of the member; admit replaces it
 	volatiles        int                  // shared subscriptions that are not durable and that the connection created
 	clientID         string               // container id of the peer; of more than clientIDBytesMax, only the beginning
 	tokenSender      *incomingLink        // the last link on which the peer sends to $cbs; it may have ended
@@ -92,10 +96,9 @@ type conn struct {
 	number          uint64                       // of the connection at the Server; constant
 	library         unique.Handle[clientLibrary] // of the client; the zero value before its open
 	started         time.Time
-	onAuthenticated func()    // notifies the Server of the authentication; may be nil
-	release         func()    // notifies the Server of the end of the connection
-	refusals        int       // links that were refused
-	linksChanged    time.Time // when a link was last attached or ended
+	onAuthenticated func() // notifies the Server of the authentication; may be nil
+	release         func() // notifies the Server of the end of the connection
+	refusals        int    // links that were refused
 
 	peerFrameMax    uint32        // largest frame that the peer accepts
 	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never
@@ -105,9 +108,7 @@ type conn struct {
 	inFlightBytes int  // bytes received and not yet stored
 	partialBytes  int  // bytes of deliveries received in part
 	queuedBytes   int  // bytes of payloads that are locked and not sent yet
-	links         int
-	linksPeak     int                 // most links at a time; written by the reader only
-	attaches      int                 // links that the peer has begun; used by the reader only
+	links         linkCounts
 	temporaries   map[string]struct{} // paths, as fsm.PathKey, of the temporary entities of the connection
 	requests      int                 // requests to nodes in progress
 	costs         costs
@@ -117,6 +118,17 @@ type conn struct {
 	scratch       []byte // one encoded delivery at a time
 	scratchHead   transferHead
 }
+
+// linkCounts counts the links of a connection. The mutex of the connection guards it; the reader also reads what only it writes.
+type linkCounts struct {
+	open     int       // now
+	peak     int       // most at a time; written by the reader only
+	attaches int       // that the peer has begun; used by the reader only
+	changed  time.Time // when a link was last attached or ended
+}
+
+func (n *linkCounts) began() { n.open, n.changed, n.peak = n.open+1, time.Now(), max(n.peak, n.open+1) }
+func (n *linkCounts) ended() { n.open, n.changed = n.open-1, time.Now() }
 
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
@@ -133,7 +145,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		failing:       make(chan struct{}),
 		sessions:      make(map[uint16]*session),
 		linksByKey:    make(map[linkKey]endpoint),
-		consumers:     new(consumers),
+		consumers:     new(consumers.Set),
 		endedChannels: make(map[uint16]struct{}),
 		enlisted:      make(map[deliveryKey]*enlistedDelivery),
 		started:       time.Now(),
@@ -150,7 +162,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	})
 	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
 	c.management = management.New((*owner)(c), config.Broker, &c.transactions, c.log)
-	c.linksChanged = c.started
+	c.links.changed = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())
 	c.reader = wire.NewReader(timestampingReader{c}, frameBytesMax)
@@ -303,7 +315,7 @@ func (c *conn) end() {
 
 // flushStats adds the counts of the connection to the totals. mu is held.
 func (c *conn) flushStats() {
-	sessions, links := len(c.sessions), c.links
+	sessions, links := len(c.sessions), c.links.open
 	if c.phase == phaseClosed {
 		sessions, links = 0, 0
 	}
@@ -316,7 +328,7 @@ func (c *conn) inFlightMax() int {
 	if !c.credentials.Authenticated() {
 		return min(unauthenticatedBytesMax, c.config.InFlightBytesMax)
 	}
-	return c.fairPart(c.config.InFlightBytesMax)
+	return c.memory.fairPart(c.config.InFlightBytesMax)
 }
 
 // partialBytesMax is inFlightMax for deliveries of which only a part was received.
@@ -332,4 +344,151 @@ func (c *conn) partialBytesMax() int {
 func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
 		"Authenticate first: put a token on $cbs. An unauthenticated connection may have at most %d %s.", most, what)}
+}
+
+// heldBytes returns what the connection holds beyond its fixed cost, in bytes. mu is held.
+func (c *conn) heldBytes() int64 {
+	m := &c.memory
+	fixed := 0
+	if !m.closed {
+		fixed = c.credentials.Grants() * grantBytes
+	}
+	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
+		c.inFlightBytes+c.transactions.Bytes()+c.transactions.Len()*transaction.OverheadBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
+		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
+		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links.open*linkBytes+len(c.sessions)*sessionBytes+fixed)
+}
+
+// updateAccount records in the budget what the connection holds. mu is held.
+func (c *conn) updateAccount() {
+	if responses := c.memory.responseBytes + c.memory.queuedResponses; c.account != nil && responses != c.memory.accounted {
+		c.account.Add(account.AnswerBytes, int64(responses-c.memory.accounted))
+		c.memory.accounted = responses
+	}
+	if c.account != nil && c.links.open != c.memory.accountedLinks {
+		c.account.Add(account.Links, int64(c.links.open-c.memory.accountedLinks))
+		c.memory.accountedLinks = c.links.open
+	}
+	held := c.heldBytes()
+	c.memory.account.Set(held)
+	if c.memory.closed && (held == 0 || c.memory.panicked) {
+		c.memory.account.Close()
+	}
+}
+
+// endMemory is called when reader and writer have ended. Requests without an answer are counted until the
+// broker answers.
+func (c *conn) endMemory() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.out, c.scratch, c.idBuffer = nil, nil, nil
+	c.memory.writeBufferBytes, c.memory.readerBufferBytes, c.memory.queuedResponses, c.memory.closed = 0, 0, 0, true
+}
+
+// refuseForMemory returns the refusal of a send for lack of memory, and counts it.
+func (c *conn) refuseForMemory() refusal.Cause {
+	c.totals.memoryRefused.Add(1)
+	return refusal.Later(
+		wire.ConditionServerBusy,
+		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.")
+}
+
+// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, and the reason why the
+// namespace may not store more to one because of that, if the reason is known.
+func (c *conn) withBusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
+	if code == fsm.ServerBusy && c.config.BusyReason != nil {
+		if reason := c.config.BusyReason(); reason != "" {
+			cause.Text = reason
+		}
+	}
+	if code == fsm.NamespaceFull && c.config.QuotaReason != nil {
+		if reason := c.config.QuotaReason(c.credentials.Namespace()); reason != "" {
+			cause.Text = reason
+		}
+	}
+	return cause
+}
+
+// memoryChanged is called by the budget when the level of the connection changes. It must not block: the
+// caller holds the mutex of the budget, and perhaps that of the connection.
+func (c *conn) memoryChanged(level budget.Level) {
+	if level == budget.Evicted {
+		go c.closeForMemory()
+		return
+	}
+	c.notify() // the writer restores credit
+}
+
+// restoreCredit grants the credit that was withheld while the account was restricted. mu is held.
+func (c *conn) restoreCredit() {
+	if !c.memory.creditWithheld || c.memory.restricted() {
+		return
+	}
+	c.memory.creditWithheld = false
+	for _, s := range c.sessions {
+		for _, e := range s.links {
+			if l, ok := e.(*incomingLink); ok && l.state == attached && l.kind == entityNode && l.credit.refill(1) {
+				l.emitFlow()
+			}
+		}
+	}
+}
+
+// closeForMemory closes the connection because it holds more than any other while memory is nearly used up.
+// Its memory is released at once, before the peer has answered the close.
+func (c *conn) closeForMemory() {
+	ctx := context.Background()
+	defer c.recovered(ctx)
+	c.mu.Lock()
+	held := c.heldBytes()
+	c.unlock()
+	if ok, before := c.refusalLog.Allow(c.origin, time.Now()); ok {
+		c.log.WarnContext(ctx, "connection ended to free memory", "bytes", held, "not_logged", before)
+	}
+	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(
+		"The member is nearly out of memory, and this connection held more than its fair share of it: %d bytes. Have fewer and smaller messages on the way.", held)})
+	c.mu.Lock()
+	c.dropSessions()
+	c.unlock()
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case <-c.written:
+	case <-timer.C:
+	}
+	_ = c.peer.Close() // the peer may not read our close
+}
+
+// resolvePath asks the broker for an entity, and repeats the question for up to attachBusyMax while the broker is
+// busy: an entity that was just created may be known to few members yet, and some clients do not attach again.
+func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, error) {
+	until := time.Now().Add(attachBusyMax)
+	for pause := attachPauseMin; ; pause *= 2 {
+		at, err := c.config.Broker.Resolve(ctx, c.credentials.Namespace(), path)
+		if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
+			return at, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.failing:
+			return at, err
+		case <-ctx.Done():
+			return at, err
+		}
+	}
+}
+
+// hasForeignOrigin reports whether a page of another host opened a connection.
+func hasForeignOrigin(peer net.Conn) bool {
+	page, ok := peer.(OriginConn)
+	return ok && page.ForeignOrigin()
+}
+
+// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
+// connection wraps the connection in a type that has the state.
+func tlsState(peer net.Conn) tls.ConnectionState {
+	if t, ok := peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return t.ConnectionState()
+	}
+	return tls.ConnectionState{}
 }

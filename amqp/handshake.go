@@ -2,10 +2,8 @@ package amqp
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -52,21 +50,6 @@ func (c *conn) handshake(ctx context.Context) error {
 type OriginConn interface {
 	// ForeignOrigin reports whether a page of another host opened the connection.
 	ForeignOrigin() bool
-}
-
-// hasForeignOrigin reports whether a page of another host opened a connection.
-func hasForeignOrigin(peer net.Conn) bool {
-	page, ok := peer.(OriginConn)
-	return ok && page.ForeignOrigin()
-}
-
-// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
-// connection wraps the connection in a type that has the state.
-func tlsState(peer net.Conn) tls.ConnectionState {
-	if t, ok := peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
-		return t.ConnectionState()
-	}
-	return tls.ConnectionState{}
 }
 
 // sasl runs the security layer (part 5, 5.3.2): mechanisms, init, outcome.

@@ -61,7 +61,7 @@ func (l *incomingLink) ready() {
 	switch {
 	case l.kind != entityNode:
 		l.credit.left = requestCreditMax
-	case l.session.conn.restricted():
+	case l.session.conn.memory.restricted():
 		l.session.conn.memory.creditWithheld = true
 	default:
 		l.credit.refill(0)
@@ -250,7 +250,7 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	switch {
 	case l.closeReason.Condition != "":
 		l.refused = l.closeReason
-	case l.kind == entityNode && l.session.conn.shortOfMemory():
+	case l.kind == entityNode && l.session.conn.memory.shortOfMemory():
 		l.session.conn.costs.countMemoryRefusal()
 		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
@@ -267,7 +267,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	case l.refused.Condition != "":
 	case len(l.partialPayload)+len(t.Payload) > l.deliveryBytesMax():
 		l.refusePartial(refusal.New(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
-	case t.More && l.kind == entityNode && c.shortOfMemory():
+	case t.More && l.kind == entityNode && c.memory.shortOfMemory():
 		c.costs.countMemoryRefusal()
 		l.refusePartial(c.refuseForMemory())
 	}

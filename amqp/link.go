@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/account"
+	"github.com/peeklock/peeklock/amqp/consumers"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -50,14 +51,14 @@ type link struct {
 	clientSends  bool // the client sends
 	state        linkState
 	kind         nodeKind
-	path         string         // reduced address, which grants must cover
-	temporary    bool           // the link creates the entity at path, and that ends with it
-	creates      fsm.EntityKind // the kind of that entity
-	subscription *subscription  // the subscription of JMS at path; nil for other links
-	consumes     []consumerKey  // the subscriptions that count the link as their consumer
-	viaPath      string         // path of the entity through which a link sends to another entity
-	right        fsm.Rights     // the right that a link to an entity needs
-	entity       fsm.EntityRef  // the entity at path
+	path         string          // reduced address, which grants must cover
+	temporary    bool            // the link creates the entity at path, and that ends with it
+	creates      fsm.EntityKind  // the kind of that entity
+	subscription *subscription   // the subscription of JMS at path; nil for other links
+	consumes     []consumers.Key // the subscriptions that count the link as their consumer
+	viaPath      string          // path of the entity through which a link sends to another entity
+	right        fsm.Rights      // the right that a link to an entity needs
+	entity       fsm.EntityRef   // the entity at path
 	reply        *wire.Attach
 }
 
@@ -67,7 +68,7 @@ func (l *link) base() *link { return l }
 // links that need it.
 func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	c := s.conn
-	c.attaches++
+	c.links.attaches++
 	if a.Handle > s.handleMax {
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
 	}
@@ -84,11 +85,11 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	switch {
 	case cause.Condition != "":
-	case c.links >= linksMax:
+	case c.links.open >= linksMax:
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax)
-	case !c.credentials.Authenticated() && c.links >= unauthenticatedLinksMax:
+	case !c.credentials.Authenticated() && c.links.open >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
-	case !c.takeLink():
+	case !c.memory.takeLink(c.account):
 		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The key has %d links to this member, on all its connections, and all keys together may have %d, each at most as many as are free. Detach some, or use connections to several members.",
 			c.account.Held(account.Links), c.account.Capacity(account.Links))
 	case l.temporary && len(c.temporaries) >= temporariesMax:
@@ -129,7 +130,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	l.beginEntity()
 	s.links[a.Handle] = e
-	c.links, c.linksChanged, c.linksPeak = c.links+1, time.Now(), max(c.linksPeak, c.links+1)
+	c.links.began()
 	if l.kind == cbsNode || l.kind == coordinatorNode {
 		e.base().completeAttach(ctx, e, fsm.EntityRef{})
 		return nil
@@ -270,7 +271,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal.Cause) {
 	l.refuse(ctx, cause)
 	l.state = gone
 	delete(l.session.links, l.handle)
-	l.session.conn.linkEnded()
+	l.session.conn.links.ended()
 	l.releaseName()
 	// A temporary entity is counted until its creation has ended: resolve ends and deletes it.
 }
@@ -290,7 +291,7 @@ func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal.Ca
 	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
-	s.conn.links++ // drop subtracted it; the link counts until the peer has seen the detach
+	s.conn.links.open++ // drop subtracted it; the link counts until the peer has seen the detach
 }
 
 // detached handles the peer's detach. A handle without a link belonged to a link that was refused.
@@ -306,7 +307,7 @@ func (s *session) detached(d *wire.Detach) {
 	}
 	if l.state == detaching {
 		l.state = gone
-		s.conn.linkEnded()
+		s.conn.links.ended()
 		return
 	}
 	s.flushDispositions()
@@ -334,7 +335,7 @@ func (l *link) end() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {
 			l.state = gone
-			l.session.conn.linkEnded()
+			l.session.conn.links.ended()
 		}
 		return false
 	}
@@ -343,26 +344,10 @@ func (l *link) end() bool {
 	if created {
 		l.endUse()
 	}
-	l.session.conn.linkEnded()
+	l.session.conn.links.ended()
 	l.releaseName()
 	if created {
 		l.endTemporary()
 	}
 	return true
 }
-
-// takeLink takes a link of the account of the owner for an attach. If the attach is refused for another reason, updateAccount
-// gives it back. mu is held.
-func (c *conn) takeLink() bool {
-	if c.account == nil {
-		return true
-	}
-	if !c.account.Take(account.Links, 1) {
-		return false
-	}
-	c.memory.accountedLinks++
-	return true
-}
-
-// linkEnded updates the number of links.
-func (c *conn) linkEnded() { c.links, c.linksChanged = c.links-1, time.Now() }

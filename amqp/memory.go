@@ -2,15 +2,11 @@ package amqp
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/budget"
-	"github.com/peeklock/peeklock/amqp/refusal"
-	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // Estimated sizes of the parts of a connection, in bytes. The estimates are high rather than low.
@@ -44,34 +40,17 @@ type memory struct {
 	readerBufferBytes int // bytes of the buffers that the reader keeps
 }
 
-// heldBytes returns what the connection holds beyond its fixed cost, in bytes. mu is held.
-func (c *conn) heldBytes() int64 {
-	m := &c.memory
-	fixed := 0
-	if !m.closed {
-		fixed = c.credentials.Grants() * grantBytes
+// takeLink takes a link of the account of the owner for an attach; nil is none yet. If the attach is refused for another reason,
+// conn.updateAccount gives it back.
+func (m *memory) takeLink(owner *account.Account) bool {
+	if owner == nil {
+		return true
 	}
-	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
-		c.inFlightBytes+c.transactions.Bytes()+c.transactions.Len()*transaction.OverheadBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
-		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
-		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
-}
-
-// updateAccount records in the budget what the connection holds. mu is held.
-func (c *conn) updateAccount() {
-	if responses := c.memory.responseBytes + c.memory.queuedResponses; c.account != nil && responses != c.memory.accounted {
-		c.account.Add(account.AnswerBytes, int64(responses-c.memory.accounted))
-		c.memory.accounted = responses
+	if !owner.Take(account.Links, 1) {
+		return false
 	}
-	if c.account != nil && c.links != c.memory.accountedLinks {
-		c.account.Add(account.Links, int64(c.links-c.memory.accountedLinks))
-		c.memory.accountedLinks = c.links
-	}
-	held := c.heldBytes()
-	c.memory.account.Set(held)
-	if c.memory.closed && (held == 0 || c.memory.panicked) {
-		c.memory.account.Close()
-	}
+	m.accountedLinks++
+	return true
 }
 
 // share is what a request takes of the resources that all owners share.
@@ -113,101 +92,18 @@ func (s *share) release() {
 	s.account.Release(account.SettledBytes, s.settled)
 }
 
-// endMemory is called when reader and writer have ended. Requests without an answer are counted until the
-// broker answers.
-func (c *conn) endMemory() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.out, c.scratch, c.idBuffer = nil, nil, nil
-	c.memory.writeBufferBytes, c.memory.readerBufferBytes, c.memory.queuedResponses, c.memory.closed = 0, 0, 0, true
-}
-
 // restricted reports whether memory is short and the connection holds more than its fair share.
-func (c *conn) restricted() bool { return c.memory.account.Level() >= budget.NoCredit }
+func (m *memory) restricted() bool { return m.account.Level() >= budget.NoCredit }
 
 // shortOfMemory reports whether memory is so short that sends of this connection are refused.
-func (c *conn) shortOfMemory() bool { return c.memory.account.Level() >= budget.Busy }
+func (m *memory) shortOfMemory() bool { return m.account.Level() >= budget.Busy }
 
 // fairPart returns a limit in bytes, lowered to the fair share while the connection is restricted.
-func (c *conn) fairPart(most int) int {
-	if !c.restricted() {
+func (m *memory) fairPart(most int) int {
+	if !m.restricted() {
 		return most
 	}
-	return int(min(int64(most), max(fairBytesMin, c.memory.account.Fair())))
-}
-
-// refuseForMemory returns the refusal of a send for lack of memory, and counts it.
-func (c *conn) refuseForMemory() refusal.Cause {
-	c.totals.memoryRefused.Add(1)
-	return refusal.Later(
-		wire.ConditionServerBusy,
-		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.")
-}
-
-// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, and the reason why the
-// namespace may not store more to one because of that, if the reason is known.
-func (c *conn) withBusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
-	if code == fsm.ServerBusy && c.config.BusyReason != nil {
-		if reason := c.config.BusyReason(); reason != "" {
-			cause.Text = reason
-		}
-	}
-	if code == fsm.NamespaceFull && c.config.QuotaReason != nil {
-		if reason := c.config.QuotaReason(c.credentials.Namespace()); reason != "" {
-			cause.Text = reason
-		}
-	}
-	return cause
-}
-
-// memoryChanged is called by the budget when the level of the connection changes. It must not block: the
-// caller holds the mutex of the budget, and perhaps that of the connection.
-func (c *conn) memoryChanged(level budget.Level) {
-	if level == budget.Evicted {
-		go c.closeForMemory()
-		return
-	}
-	c.notify() // the writer restores credit
-}
-
-// restoreCredit grants the credit that was withheld while the account was restricted. mu is held.
-func (c *conn) restoreCredit() {
-	if !c.memory.creditWithheld || c.restricted() {
-		return
-	}
-	c.memory.creditWithheld = false
-	for _, s := range c.sessions {
-		for _, e := range s.links {
-			if l, ok := e.(*incomingLink); ok && l.state == attached && l.kind == entityNode && l.credit.refill(1) {
-				l.emitFlow()
-			}
-		}
-	}
-}
-
-// closeForMemory closes the connection because it holds more than any other while memory is nearly used up.
-// Its memory is released at once, before the peer has answered the close.
-func (c *conn) closeForMemory() {
-	ctx := context.Background()
-	defer c.recovered(ctx)
-	c.mu.Lock()
-	held := c.heldBytes()
-	c.unlock()
-	if ok, before := c.refusalLog.Allow(c.origin, time.Now()); ok {
-		c.log.WarnContext(ctx, "connection ended to free memory", "bytes", held, "not_logged", before)
-	}
-	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(
-		"The member is nearly out of memory, and this connection held more than its fair share of it: %d bytes. Have fewer and smaller messages on the way.", held)})
-	c.mu.Lock()
-	c.dropSessions()
-	c.unlock()
-	timer := time.NewTimer(closeWithin)
-	defer timer.Stop()
-	select {
-	case <-c.written:
-	case <-timer.C:
-	}
-	_ = c.peer.Close() // the peer may not read our close
+	return int(min(int64(most), max(fairBytesMin, m.account.Fair())))
 }
 
 // decodedBytes returns the size of a decoded value, without the bytes from which it was decoded.

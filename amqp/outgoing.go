@@ -161,7 +161,7 @@ func (l *outgoingLink) startLock() {
 	round, most := l.lockRound, int(min(l.credit.left, lockBatchMax))
 	c := l.session.conn
 	bytes := lockBytesMax
-	if c.restricted() {
+	if c.memory.restricted() {
 		bytes = fairBytesMin // receiving continues, with fewer bytes at a time
 	}
 	c.brokerCalls = append(c.brokerCalls, func() {
@@ -272,7 +272,7 @@ func (l *outgoingLink) releaseExcess() {
 		return
 	}
 	keep := min(len(l.queue), int(l.credit.left))
-	if c := l.session.conn; c.queuedBytes > c.fairPart(queuedBytesMax) {
+	if c := l.session.conn; c.queuedBytes > c.memory.fairPart(queuedBytesMax) {
 		keep = 0
 	}
 	l.releaseQueued(l.queue[keep:])

@@ -50,7 +50,7 @@ func (o *owner) HoldResponse(bytes int) {
 // MemoryRefusal returns the reason why no messages are taken because memory is short.
 func (o *owner) MemoryRefusal() refusal.Cause {
 	c := (*conn)(o)
-	if !c.shortOfMemory() {
+	if !c.memory.shortOfMemory() {
 		return refusal.Cause{}
 	}
 	return c.refuseForMemory()

@@ -152,7 +152,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
 	cost := c.costs.due
 	_, attach := body.(*wire.Attach)
-	if attach && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+	if attach && c.links.attaches > c.links.peak { // the peer may open as many links as it keeps without delay
 		cost += attachCost
 	}
 	if attach || cost > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/consumers"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
@@ -32,7 +33,7 @@ type Server struct {
 	accounts            *account.Accounts  // of owners, over AMQP and HTTP
 	refusalLog          refusal.LogLimiter // limits the log lines of connections about refusals
 	missingRightLog     refusal.LogLimiter // limits their lines in the audit log
-	consumers           consumers          // of subscriptions with names
+	consumers           consumers.Set      // of subscriptions with names
 
 	limiter *connlimit.Limiter // protects authenticated connections
 

@@ -329,7 +329,7 @@ func TestReattachedNameTakesOverAnAttachingLink(t *testing.T) {
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.links != 1 || len(c.linksByKey) != 1 {
-		t.Errorf("%d links, %d names", c.links, len(c.linksByKey))
+	if c.links.open != 1 || len(c.linksByKey) != 1 {
+		t.Errorf("%d links, %d names", c.links.open, len(c.linksByKey))
 	}
 }

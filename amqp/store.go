@@ -13,7 +13,7 @@ import (
 // when memory is short. mu is held.
 func (c *conn) trimKeptBuffers() {
 	c.memory.readerBufferBytes = cap(c.idBuffer)
-	if c.memory.readerBufferBytes > fairBytesMin && c.restricted() {
+	if c.memory.readerBufferBytes > fairBytesMin && c.memory.restricted() {
 		c.idBuffer, c.memory.readerBufferBytes = nil, 0
 	}
 }
@@ -172,7 +172,7 @@ func (l *incomingLink) replenishCredit() {
 		}
 		return
 	}
-	if l.session.conn.restricted() {
+	if l.session.conn.memory.restricted() {
 		l.session.conn.memory.creditWithheld = true // restoreCredit grants it
 		return
 	}

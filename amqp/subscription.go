@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/consumers"
 	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -326,8 +327,8 @@ func (l *link) useSubscriptions(exclusive bool, paths ...string) refusal.Cause {
 	c.mu.Lock()
 	defer c.unlock()
 	for _, path := range paths {
-		key := consumerKey{c.credentials.Namespace(), topicKey(path), l.subscription.code()}
-		if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
+		key := consumers.Key{Namespace: c.credentials.Namespace(), Topic: topicKey(path), Code: l.subscription.code()}
+		if l.state != attaching || !c.consumers.Add(key, exclusive) { // resolve ignores the refusal if the link has ended
 			l.endUse()
 			return refusal.Later(wire.ConditionResourceLocked, "The subscription '%s' has an active consumer. Close that first.", l.subscription.name)
 		}
@@ -338,7 +339,7 @@ func (l *link) useSubscriptions(exclusive bool, paths ...string) refusal.Cause {
 
 // endUse no longer counts a link as a consumer. mu is held.
 func (l *link) endUse() {
-	l.session.conn.consumers.remove(l.consumes...)
+	l.session.conn.consumers.Remove(l.consumes...)
 	l.consumes = nil
 }
 
@@ -393,7 +394,7 @@ func (l *outgoingLink) unsubscribe(reply *wire.Detach) {
 			ctx := context.Background()
 			defer c.recovered(ctx)
 			cause := c.deleteSubscriptions(ctx, paths)
-			c.consumers.remove(keys...)
+			c.consumers.Remove(keys...)
 			c.mu.Lock()
 			defer c.unlock()
 			if cause.Condition != "" {

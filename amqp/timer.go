@@ -17,7 +17,7 @@ func (c *conn) tick(ctx context.Context) {
 	phase, proven := c.phase, c.credentials.Authenticated()
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
 	busy := c.readPaused // the reader is paused, so a silent peer cannot be detected
-	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
+	linkless := c.links.open == 0 && now.Sub(c.links.changed) >= linklessWithin
 	c.mu.Unlock()
 	switch {
 	case phase == phaseOpening && now.Sub(c.started) >= openWithin:
@@ -81,8 +81,8 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 		if !c.credentials.Authenticated() {
 			soonest(c.started.Add(authenticateWithin))
 		}
-		if c.links == 0 {
-			soonest(c.linksChanged.Add(linklessWithin))
+		if c.links.open == 0 {
+			soonest(c.links.changed.Add(linklessWithin))
 		}
 	}
 	if check := c.credentials.NextCheck(); !check.IsZero() {

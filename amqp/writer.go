@@ -70,7 +70,7 @@ func (c *conn) write(ctx context.Context) {
 			return
 		}
 		spare = nil
-		if cap(batch) <= c.fairPart(bufferBytesKept) && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
+		if cap(batch) <= c.memory.fairPart(bufferBytesKept) && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
 			spare = batch // otherwise the batch was only a heartbeat: a buffer is allocated when there is more
 		}
 		c.resume()

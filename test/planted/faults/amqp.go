@@ -28,7 +28,7 @@ func amqpFaults() []Fault {
 		// Refuses an attach when the broker is busy, instead of asking it again.
 		{Name: "refuse-attach-at-once", Package: "amqp", Test: "TestAttachWaitsWhileTheBrokerIsBusy", Patches: []overlay.Patch{
 			{
-				"amqp/attach.go",
+				"amqp/conn.go",
 				"if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {",
 				"if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || FAULT || time.Now().Add(pause).After(until) {",
 			},
