@@ -119,6 +119,10 @@ func (d *disturber) beginRare(i int, f Fault) {
 			m.clock.set(f.Amount, 0)
 		}
 		w.happened(f.Kind)
+	case SlowDisks:
+		for _, m := range w.members {
+			m.store().SetDelay(f.Amount)
+		}
 	case Rename:
 		w.repairs.Go(func() { w.renameAndKill(f) })
 	case Backlog:
@@ -250,6 +254,10 @@ func (d *disturber) end(i int, f Fault) {
 	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage:
 		if endAtDisk(d.world.members[f.Member].store(), f) {
 			d.world.happened(f.Kind)
+		}
+	case SlowDisks:
+		for _, m := range d.world.members {
+			m.store().SetDelay(0)
 		}
 	case FailCall: // a replica that has stopped is opened again by the next process
 		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)

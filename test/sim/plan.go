@@ -31,6 +31,7 @@ const (
 	Restart    Kind = "restart"    // a member is stopped in order and started again
 	FullDisk   Kind = "full disk"  // the disk of a member takes nothing more
 	SlowDisk   Kind = "slow disk"  // each access to a disk takes Amount longer
+	SlowDisks  Kind = "slow disks" // each access to any disk takes Amount longer, in the whole plan; nothing else fails
 	HungDisk   Kind = "hung disk"  // no access to the disk of a member returns, for minutes
 	CrawlDisk  Kind = "crawl disk" // each access to a disk takes Amount longer, a hundred times as long as others, for minutes
 	Shortage   Kind = "shortage"   // one operation of a member finds no space or no descriptor
@@ -106,6 +107,7 @@ const (
 	flipEvery      = time.Second
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
+	slowDisksMax   = 300 * time.Millisecond
 	crawlDiskMax   = time.Second
 	clocksOffMax   = 30 * time.Second // of all clocks together: what was scheduled waits for as long when they are right again
 	backlogLength  = 2 * time.Minute  // of the slow links while a backlog is copied
@@ -136,6 +138,10 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		of = kinds
 	}
 	p := Plan{Seed: seed, Members: 3 + 2*r.IntN(2), Partitions: 4 + r.IntN(13), Length: length}
+	if slices.Contains(of, SlowDisks) {
+		p.Faults = []Fault{{Kind: SlowDisks, Length: length, Amount: time.Duration(r.Int64N(int64(slowDisksMax)))}}
+		return p
+	}
 	for at := time.Duration(0); ; {
 		at += time.Duration(r.ExpFloat64() * float64(faultEvery))
 		if at >= length {

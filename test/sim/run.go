@@ -68,6 +68,11 @@ func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 		report.recorders = []*recorder{w.former, w.entries}
 	}
 	for _, m := range w.members {
+		if p := m.running(); p != nil && plan.has(SlowDisks) {
+			if n := p.node.Stats(0).Store.SlowDisk.HandOvers; n > 0 {
+				report.find("member %d has handed %d leaderships over, although no disk is faster than its own", m.number, n)
+			}
+		}
 		if err := m.stop(); err != nil {
 			report.find("stop member %d: %v", m.number, err)
 		}
