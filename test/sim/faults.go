@@ -65,10 +65,8 @@ func (d *disturber) begin(i int, f Fault) {
 	case Upgrade:
 		_ = w.members[f.Member].stop()
 		w.members[f.Member].upgrade()
-	case Suspend:
-		w.members[f.Member].clock.suspend()
-	case Standstill:
-		for _, m := range w.members {
+	case Suspend, Standstill:
+		for _, m := range w.affected(f) {
 			m.clock.suspend()
 		}
 	case FlipBits:
@@ -218,11 +216,8 @@ func (d *disturber) end(i int, f Fault) {
 	d.mu.Unlock()
 	d.log.Info("fault ended", "fault", f.String())
 	switch f.Kind { //nolint:exhaustive // the others end no process
-	case Suspend:
-		d.world.members[f.Member].clock.resume()
-		d.world.resumed()
-	case Standstill:
-		for _, m := range d.world.members {
+	case Suspend, Standstill:
+		for _, m := range d.world.affected(f) {
 			m.clock.resume()
 		}
 		d.world.resumed()
@@ -240,23 +235,21 @@ func (d *disturber) end(i int, f Fault) {
 		if !isDown[f.Member] {
 			d.world.members[f.Member].ensureRunning()
 		}
-	case Clocks:
-		for _, m := range d.world.members {
-			m.clock.set(0, 0)
-		}
 	case Unreadable:
 		d.endUnreadable(i, f)
 		if !isDown[f.Member] {
 			d.world.members[f.Member].ensureRunning()
 		}
-	case Clock, Drift:
-		d.world.members[f.Member].clock.set(0, 0)
+	case Clock, Drift, Clocks:
+		for _, m := range d.world.affected(f) {
+			m.clock.set(0, 0)
+		}
 	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage:
 		if endAtDisk(d.world.members[f.Member].store(), f) {
 			d.world.happened(f.Kind)
 		}
 	case SlowDisks:
-		for _, m := range d.world.members {
+		for _, m := range d.world.affected(f) {
 			m.store().SetDelay(0)
 		}
 	case FailCall: // a replica that has stopped is opened again by the next process
@@ -275,6 +268,15 @@ func (d *disturber) end(i int, f Fault) {
 			}
 		}
 	}
+}
+
+// affected returns the members that a fault concerns.
+func (w *world) affected(f Fault) []*member {
+	switch f.Kind { //nolint:exhaustive // the others have one member
+	case Standstill, Clocks, SlowDisks:
+		return w.members
+	}
+	return w.members[f.Member : f.Member+1]
 }
 
 // damage notes which member a fault damages, unless that is "", and returns the one that was noted before.
