@@ -51,30 +51,10 @@ func (n *Node) knowsAddress(address netip.Addr) bool {
 	return false
 }
 
-// registerQueries registers the answers to all queries of other members.
-func (n *Node) registerQueries() {
-	n.queries = make(rpc.Handlers)
-	n.router.RegisterQueries(n.queries)
-	n.reconciler.RegisterQueries(n.queries)
-	findPlacement.Handle(n.queries, n.readPlacement)
-	sayHello.Handle(n.queries, n.hello)
-	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
-	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
-	verifyReplicas.Handle(n.queries, n.comparer.Verify)
-	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
-	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
-	askRates.Handle(n.queries, func(_ context.Context, q topology.RatesQuery) ([]topology.EntityRates, error) {
-		return n.ledRates(q), nil
-	})
-	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
-	n.registerClientQueries()
-}
-
 // The queries between nodes about members, placement and replicas.
 var (
 	sayHello           = rpc.Query[bootstrap.HelloRequest, bootstrap.Hello]{Kind: rpc.QueryHello}
 	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
-	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, topology.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}

@@ -21,6 +21,9 @@ type placementQuery struct {
 	Partition fsm.PartitionID `json:"Partition"`
 }
 
+// findPlacement asks a member with a replica of the catalog.
+var findPlacement = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement} //nolint:gochecknoglobals // never changed
+
 // placementFromLeader asks the catalog's leader for the placement of partitions and the records of members, as
 // of a moment after the call.
 func (n *Node) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {

@@ -37,6 +37,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // checkOwner returns an error if a data folder holds a replica of the catalog of another member than the identity names:
@@ -302,6 +303,25 @@ func (n *Node) openParts() {
 		Interval: n.config.Timing.Reconcile, Partitions: n.config.Partitions, Replication: n.config.Replication,
 		Name: n.config.Name, Zone: n.config.Zone, Weight: n.config.Weight, AskIfRemoved: n.removal.askIfRemoved, Logger: n.log,
 	})
+}
+
+// registerQueries registers the answers to all queries of other members.
+func (n *Node) registerQueries() {
+	n.queries = make(rpc.Handlers)
+	n.router.RegisterQueries(n.queries)
+	n.reconciler.RegisterQueries(n.queries)
+	findPlacement.Handle(n.queries, n.readPlacement)
+	sayHello.Handle(n.queries, n.hello)
+	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
+	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
+	verifyReplicas.Handle(n.queries, n.comparer.Verify)
+	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
+	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
+	askRates.Handle(n.queries, func(_ context.Context, q topology.RatesQuery) ([]topology.EntityRates, error) {
+		return n.ledRates(q), nil
+	})
+	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
+	n.registerClientQueries()
 }
 
 // gossipConfig returns the part of the configuration that gossip needs.
