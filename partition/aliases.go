@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/savedlog"
 	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
@@ -37,6 +38,8 @@ type (
 	Difference = digest.Difference
 	// BackupInfo describes a backup, see [snapshots.BackupInfo].
 	BackupInfo = snapshots.BackupInfo
+	// SavedEntry is an entry of a saved log, see [savedlog.Entry].
+	SavedEntry = savedlog.Entry
 	// Histogram counts durations, see [histogram.Histogram].
 	Histogram = histogram.Histogram
 	// Durations is a snapshot of a histogram, see [histogram.Durations].

@@ -23,8 +23,6 @@ const (
 	campaignRetryInterval = 30 * time.Millisecond // between two questions while a better successor is awaited
 	campaignTries         = 4                     // after these, raft's own timers have expired
 	campaignPollInterval  = 5 * time.Millisecond  // between two checks for a new leader
-	campaignBeginTimeout  = 10 * time.Second      // for raft to become a candidate
-	abandonTimeout        = time.Second           // for raft to become a follower again
 	// reluctantMax is how long a replica whose member should not lead leaves elections to others after its last
 	// contact with a leader. Then it campaigns: its log may be the only one with all committed entries.
 	reluctantMax = 3 * time.Second

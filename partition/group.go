@@ -324,6 +324,17 @@ func (g *Group) halt(err error) {
 	})
 }
 
+// requestReopen asks watchLeadership to reopen raft. It does not block.
+func (g *Group) requestReopen(reason string) {
+	if inst := g.instance.Load(); inst != nil {
+		inst.giveUp.Do(func() { close(inst.givenUp) })
+	}
+	select {
+	case g.reopen <- reason:
+	default:
+	}
+}
+
 // halted returns the reason for which the replica stopped, nil while it runs.
 func (g *Group) halted() error {
 	if err := g.haltErr.Load(); err != nil {
@@ -374,6 +385,16 @@ func (g *Group) flushBodies() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.bodies.Flush()
+}
+
+// UnansweredFor returns the time for which raft's main goroutine has not answered a request, and sends a new
+// request when none is open: so a first call returns 0. Leadership and quorum do not matter: a follower
+// answers at once, a leader without a quorum when its lease has ended. A replica that has stopped answers.
+// Each request costs a goroutine until the answer, and a leader a round of heartbeats, so a call every few
+// seconds is enough. May be called concurrently.
+func (g *Group) UnansweredFor() time.Duration {
+	inst := g.instance.Load()
+	return g.probe.unansweredFor(inst.raft.VerifyLeader, inst.closed, g.closing)
 }
 
 // Status returns the state of the group as this replica sees it.

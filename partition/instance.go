@@ -21,6 +21,8 @@ const (
 	allEntries              = 1 << 62              // more trailing entries than a log has: nothing is deleted
 	snapshotNever           = 24 * 365 * time.Hour // turns raft's own schedule off; the snapshotter decides
 	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
+	campaignBeginTimeout    = 10 * time.Second     // for raft to become a candidate
+	abandonTimeout          = time.Second          // for raft to become a follower again
 	beatsPerHeartbeat       = 20                   // moments at which heartbeats are sent, in one heartbeat timeout; raft sends 5 to 10 of them
 )
 

@@ -181,17 +181,6 @@ func (g *Group) endLeadership(before uint64) {
 // barrierRetryInterval is the time between two barriers of a new leader.
 const barrierRetryInterval = 10 * time.Millisecond
 
-// requestReopen asks watchLeadership to reopen raft. It does not block.
-func (g *Group) requestReopen(reason string) {
-	if inst := g.instance.Load(); inst != nil {
-		inst.giveUp.Do(func() { close(inst.givenUp) })
-	}
-	select {
-	case g.reopen <- reason:
-	default:
-	}
-}
-
 // reopenRaft replaces the raft instance. The machine keeps its state: apply skips the entries that raft
 // replays up to the applied index.
 func (g *Group) reopenRaft(reason string) {

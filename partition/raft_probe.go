@@ -13,16 +13,6 @@ type raftProbe struct {
 	askedAt time.Time // time of the open request, zero when none is open
 }
 
-// UnansweredFor returns the time for which raft's main goroutine has not answered a request, and sends a new
-// request when none is open: so a first call returns 0. Leadership and quorum do not matter: a follower
-// answers at once, a leader without a quorum when its lease has ended. A replica that has stopped answers.
-// Each request costs a goroutine until the answer, and a leader a round of heartbeats, so a call every few
-// seconds is enough. May be called concurrently.
-func (g *Group) UnansweredFor() time.Duration {
-	inst := g.instance.Load()
-	return g.probe.unansweredFor(inst.raft.VerifyLeader, inst.closed, g.closing)
-}
-
 func (p *raftProbe) unansweredFor(ask func() raft.Future, ended, closing <-chan struct{}) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // Replay feeds the entries of one group, in their order, to a state machine of its own, without raft, a disk or
-// members. It shows afterwards what the entries of a saved log did (see [WriteSavedLog]). It must not be used
+// members. It shows afterwards what the entries of a saved log did (see package savedlog). It must not be used
 // concurrently.
 type Replay struct {
 	machine Machine

@@ -22,14 +22,6 @@ type topicWaiters struct {
 	lastMatched []*waitQueue // those that the next message of the topic is likely to match, see waitQueue.lastMatched
 }
 
-// speculation counts what the sends of one entry to a topic may bring to one wait queue.
-type speculation struct {
-	queue    *waitQueue
-	expected int
-	hasLock  bool // the entry has a lock for it
-	matched  bool // and one of its locks found a message
-}
-
 // topicOf asks the machine for the topic of a subscription. Called without mu, because apply takes mu under
 // the lock of the machine.
 func (g *Group) topicOf(id fsm.EntityID) (topic fsm.EntityID, known bool) {

@@ -102,6 +102,14 @@ type waiter struct {
 	once    sync.Once
 }
 
+// speculation counts what the sends of one entry to a topic may bring to one wait queue.
+type speculation struct {
+	queue    *waitQueue
+	expected int
+	hasLock  bool // the entry has a lock for it
+	matched  bool // and one of its locks found a message
+}
+
 type waiterState uint8
 
 const (

@@ -1,4 +1,4 @@
-package partition
+package savedlog
 
 import (
 	"bufio"
@@ -11,22 +11,22 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// SavedEntry is an entry of a saved log.
-type SavedEntry struct {
+// Entry is an entry of a saved log.
+type Entry struct {
 	Index, Term uint64
 	Type        uint8  // raft.LogType
 	Data        []byte // as it is in the log
 	Replicas    []string
 }
 
-// savedLogHead is the first line of a saved log. The format may change with any release.
-const savedLogHead = "peeklock saved log 1, partition %d\n"
+// head is the first line of a saved log. The format may change with any release.
+const head = "peeklock saved log 1, partition %d\n"
 
-// WriteSavedLog writes entries of the logs of a group's replicas as lines of text, for [ReadSavedLog] and people:
+// Write writes entries of the logs of a group's replicas as lines of text, for [Read] and people:
 // index, term, type, the names of the replicas that stored the entry, and the data in base64. An index may have
 // several entries, of different terms.
-func WriteSavedLog(w io.Writer, id fsm.PartitionID, entries []SavedEntry) error {
-	if _, err := fmt.Fprintf(w, savedLogHead, id); err != nil {
+func Write(w io.Writer, id fsm.PartitionID, entries []Entry) error {
+	if _, err := fmt.Fprintf(w, head, id); err != nil {
 		return fmt.Errorf("write saved log: %w", err)
 	}
 	for i := range entries {
@@ -38,15 +38,15 @@ func WriteSavedLog(w io.Writer, id fsm.PartitionID, entries []SavedEntry) error 
 	return nil
 }
 
-// ReadSavedLog reads what WriteSavedLog has written.
-func ReadSavedLog(r io.Reader) (id fsm.PartitionID, entries []SavedEntry, err error) {
+// Read reads what Write has written.
+func Read(r io.Reader) (id fsm.PartitionID, entries []Entry, err error) {
 	in := bufio.NewReader(r)
-	head, err := in.ReadString('\n')
+	first, err := in.ReadString('\n')
 	if err != nil {
 		return 0, nil, fmt.Errorf("read saved log: %w", err)
 	}
-	if _, err := fmt.Sscanf(head, savedLogHead, &id); err != nil {
-		return 0, nil, fmt.Errorf("read saved log: the first line is %q", head)
+	if _, err := fmt.Sscanf(first, head, &id); err != nil {
+		return 0, nil, fmt.Errorf("read saved log: the first line is %q", first)
 	}
 	for {
 		line, err := in.ReadString('\n')
@@ -56,7 +56,7 @@ func ReadSavedLog(r io.Reader) (id fsm.PartitionID, entries []SavedEntry, err er
 		if err != nil {
 			return 0, nil, fmt.Errorf("read saved log: %w", err)
 		}
-		e, err := parseSavedEntry(strings.TrimSuffix(line, "\n"))
+		e, err := parseEntry(strings.TrimSuffix(line, "\n"))
 		if err != nil {
 			return 0, nil, fmt.Errorf("read saved log: %w", err)
 		}
@@ -64,7 +64,7 @@ func ReadSavedLog(r io.Reader) (id fsm.PartitionID, entries []SavedEntry, err er
 	}
 }
 
-func parseSavedEntry(line string) (e SavedEntry, err error) {
+func parseEntry(line string) (e Entry, err error) {
 	numbers, rest := "", line
 	for range 3 {
 		number, after, _ := strings.Cut(rest, " ")

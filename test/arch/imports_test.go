@@ -35,7 +35,7 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/logging", "partition/raftlog", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
@@ -44,6 +44,7 @@ func packageImports() map[string][]string {
 		"partition/journal":   {"partition/disk"},
 		"partition/logging":   {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
+		"partition/savedlog":  {"fsm"},
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
@@ -127,7 +128,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/cli/backups":    {"cluster/backup", "cmd/objects", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/config", "fsm", "partition", "topology"},
 		"cmd/peeklock/internal/cli/kubernetes": {"cluster/datadir", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/command", "admin/api"},
 		"cmd/peeklock/internal/cli/install":    {"cmd/listen", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/output"},
-		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition"},
+		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition", "partition/savedlog"},
 		"cmd/peeklock/internal/bench":          {"admin/entity", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/output", "fsm", "admin/api"},
 		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/doctor", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/install", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/connection", "admin/console", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api", "admin/dataplane", "amqp/account", "admin/inspect", "cmd/peeklock/internal/cli/declare", "topology"},
 		"deploy/image/layout":                  {},

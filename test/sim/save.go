@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/savedlog"
 )
 
 // keyIndexBits are the bits of a key of a log that are the index; those above are the group.
@@ -86,11 +86,11 @@ func (r *recorder) add(member string, entries []*raft.Log) {
 func (r *recorder) save(folder string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	groups := make(map[fsm.PartitionID][]partition.SavedEntry)
+	groups := make(map[fsm.PartitionID][]savedlog.Entry)
 	for at, e := range r.stored {
 		id := fsm.PartitionID(at.key >> keyIndexBits)
 		slices.Sort(e.members)
-		groups[id] = append(groups[id], partition.SavedEntry{
+		groups[id] = append(groups[id], savedlog.Entry{
 			Index: at.key & (1<<keyIndexBits - 1), Term: e.Term, Type: uint8(e.Type), Data: e.Data, Replicas: e.members,
 		})
 	}
@@ -98,7 +98,7 @@ func (r *recorder) save(folder string) error {
 		return err
 	}
 	for id, entries := range groups {
-		slices.SortFunc(entries, func(a, b partition.SavedEntry) int {
+		slices.SortFunc(entries, func(a, b savedlog.Entry) int {
 			return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Term, b.Term))
 		})
 		path := filepath.Join(folder, fmt.Sprintf("group-%d", id))
@@ -106,7 +106,7 @@ func (r *recorder) save(folder string) error {
 		if err != nil {
 			return err
 		}
-		if err := cmp.Or(partition.WriteSavedLog(file, id, entries), file.Close()); err != nil {
+		if err := cmp.Or(savedlog.Write(file, id, entries), file.Close()); err != nil {
 			return err
 		}
 		if start := r.start[id]; start != nil {

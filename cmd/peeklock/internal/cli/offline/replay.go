@@ -22,6 +22,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/partition/savedlog"
 )
 
 // The names of the files of a saved group, and how much of a body is printed.
@@ -80,7 +81,7 @@ func replayFile(out io.Writer, path string, o *replayOptions) error {
 	if err != nil {
 		return err
 	}
-	id, entries, err := partition.ReadSavedLog(file)
+	id, entries, err := savedlog.Read(file)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -108,16 +109,16 @@ func replayFile(out io.Writer, path string, o *replayOptions) error {
 type savedGroup struct {
 	id      fsm.PartitionID
 	start   []byte // backup that the group was restored from; empty: the log begins with the group
-	newest  []partition.SavedEntry
+	newest  []savedlog.Entry
 	digests map[uint64]uint64 // by index, of newest
 	options *replayOptions
 }
 
 // logOf returns one entry for each index: of the newest term that a replica stored, or, without a replica and where it
 // stored none because it received a snapshot, of the newest term at all. That is the committed one, if any is.
-func logOf(entries []partition.SavedEntry, replica string) (log []partition.SavedEntry) {
+func logOf(entries []savedlog.Entry, replica string) (log []savedlog.Entry) {
 	sorted := slices.Clone(entries)
-	slices.SortStableFunc(sorted, func(a, b partition.SavedEntry) int {
+	slices.SortStableFunc(sorted, func(a, b savedlog.Entry) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Term, b.Term))
 	})
 	own := false
@@ -134,7 +135,7 @@ func logOf(entries []partition.SavedEntry, replica string) (log []partition.Save
 }
 
 // replicasOf returns the names of all replicas that stored entries.
-func replicasOf(entries []partition.SavedEntry) (names []string) {
+func replicasOf(entries []savedlog.Entry) (names []string) {
 	for i := range entries {
 		names = append(names, entries[i].Replicas...)
 	}
@@ -143,7 +144,7 @@ func replicasOf(entries []partition.SavedEntry) (names []string) {
 }
 
 // run replays a log, prints it unless out is nil, and returns the digest after each entry.
-func (s *savedGroup) run(log []partition.SavedEntry, out io.Writer) (map[uint64]uint64, error) {
+func (s *savedGroup) run(log []savedlog.Entry, out io.Writer) (map[uint64]uint64, error) {
 	var backup io.Reader
 	if len(s.start) > 0 {
 		backup = bytes.NewReader(s.start)
@@ -170,8 +171,8 @@ func (s *savedGroup) run(log []partition.SavedEntry, out io.Writer) (map[uint64]
 }
 
 // compare reports where the log of a replica and what follows from it differ from the newest one.
-func (s *savedGroup) compare(out io.Writer, replica string, log []partition.SavedEntry) error {
-	same := slices.EqualFunc(log, s.newest, func(a, b partition.SavedEntry) bool { return a.Term == b.Term && bytes.Equal(a.Data, b.Data) })
+func (s *savedGroup) compare(out io.Writer, replica string, log []savedlog.Entry) error {
+	same := slices.EqualFunc(log, s.newest, func(a, b savedlog.Entry) bool { return a.Term == b.Term && bytes.Equal(a.Data, b.Data) })
 	if same {
 		return nil
 	}
@@ -190,7 +191,7 @@ func (s *savedGroup) compare(out io.Writer, replica string, log []partition.Save
 }
 
 // entryText is an entry as lines of a report.
-func entryText(e *partition.SavedEntry, got *partition.ReplayedEntry) string {
+func entryText(e *savedlog.Entry, got *partition.ReplayedEntry) string {
 	var b strings.Builder
 	by := strings.Join(e.Replicas, ",")
 	fmt.Fprintf(&b, "%d term %d at %s, serving %d, stored by %s, digest %016x\n",

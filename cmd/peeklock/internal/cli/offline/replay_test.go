@@ -11,15 +11,15 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/partition/savedlog"
 )
 
 // entryOf is an entry with one command, as a leader writes it.
-func entryOf(index, term uint64, c fsm.Command, replicas ...string) partition.SavedEntry {
+func entryOf(index, term uint64, c fsm.Command, replicas ...string) savedlog.Entry {
 	data := append([]byte{0x91, 100, 100}, make([]byte, 8)...)
 	command := fsm.AppendCommand(nil, fsm.Header{}, c)
 	data = binary.AppendUvarint(append(data, 1), uint64(len(command)))
-	return partition.SavedEntry{Index: index, Term: term, Data: append(data, command...), Replicas: replicas}
+	return savedlog.Entry{Index: index, Term: term, Data: append(data, command...), Replicas: replicas}
 }
 
 // The replay prints the commands of the newest entries with their results, and the entry from which on a replica
@@ -30,7 +30,7 @@ func TestReplayPrintsEntriesAndWhereReplicasDiffer(t *testing.T) {
 		return fsm.SendMessages{Entity: 9, Messages: []fsm.Message{{Payload: []byte(text)}}}
 	}
 	var file bytes.Buffer
-	if err := partition.WriteSavedLog(&file, 3, []partition.SavedEntry{
+	if err := savedlog.Write(&file, 3, []savedlog.Entry{
 		entryOf(1, 2, fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings()}, "m0", "m1", "m2"),
 		entryOf(2, 2, message("forgotten"), "m2"),
 		entryOf(2, 4, message("stored"), "m0", "m1"),
