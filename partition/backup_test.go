@@ -55,10 +55,7 @@ func fullGroup(t *testing.T) (*member, *Group, *asker) {
 func backupOf(t testing.TB, g *Group) ([]byte, BackupInfo) {
 	t.Helper()
 	var b bytes.Buffer
-	info, err := g.Backup(t.Context(), &b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := kit.Must(g.Backup(t.Context(), &b))(t)
 	return b.Bytes(), info
 }
 
@@ -111,10 +108,7 @@ func TestRestoredBackupHoldsEverything(t *testing.T) {
 		}
 
 		net := newNetwork(t)
-		first, err := restoreAt(t, net, "n0", []Voter{{"n0.1", "n0"}}, backup)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := kit.Must(restoreAt(t, net, "n0", []Voter{{"n0.1", "n0"}}, backup))(t)
 		all := []*member{first}
 		_, g2 := leader(t, all, 1)
 		if diff := cmp.Diff(want, image(t, g2)); diff != "" {
@@ -129,14 +123,10 @@ func TestRestoredBackupHoldsEverything(t *testing.T) {
 		b := &asker{origin: 99}
 		for _, id := range []fsm.MemberID{"n1", "n2"} {
 			m := startEmptyMember(t, all, id)
-			if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), string(id)+".1", id) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, atLeader(t, all, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), string(id)+".1", id) }))
 			mustEventually(t, all, b.next(), send(1, body(1)))
 			waitCaughtUp(t, all, m)
-			if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), string(id)+".1", id) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, atLeader(t, all, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), string(id)+".1", id) }))
 			all = append(all, m)
 		}
 		sameEverywhere(t, all)
@@ -157,10 +147,7 @@ func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 		voters := []Voter{{"n0.1", "n0"}, {"n1.1", "n1"}, {"n2.1", "n2"}}
 		var all []*member
 		for _, v := range voters {
-			m, err := restoreAt(t, net, v.Member, voters, backup)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := kit.Must(restoreAt(t, net, v.Member, voters, backup))(t)
 			all = append(all, m)
 		}
 		b := &asker{origin: 99}
@@ -247,29 +234,15 @@ func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 			t.Errorf("with its context ended: %v", err)
 		}
 		// The state that a crash leaves.
-		if err := prepareRestore(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		log, err := m.log.Group(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := claim(&cfg, log); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(filepath.Join(cfg.Dir, "seg"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, prepareRestore(&cfg))
+		log := kit.Must(m.log.Group(1))(t)
+		kit.OK(t, claim(&cfg, log))
+		kit.OK(t, os.MkdirAll(filepath.Join(cfg.Dir, "seg"), 0o700))
 		if _, err := Open(t.Context(), cfg); !errors.Is(err, ErrRestoring) {
 			t.Errorf("opened: %v", err)
 		}
-		if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)); err != nil {
-			t.Fatal(err)
-		}
-		r, err := Open(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)))(t)
+		r := kit.Must(Open(t.Context(), cfg))(t)
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -304,20 +277,12 @@ func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, g, a := fullGroup(t)
-		frozen, err := g.freeze()
-		if err != nil {
-			t.Fatal(err)
-		}
-		backup, err := frozen.MeasureBackup(BackupInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		frozen := kit.Must(g.freeze())(t)
+		backup := kit.Must(frozen.MeasureBackup(BackupInfo{}))(t)
 		for id := range fsm.EntityID(3) {
 			must(t, g, a.next(), fsm.DropEntity{Entity: id + 1})
 		}
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		if err := backup.Write(t.Context(), io.Discard); err != nil {
 			t.Error(err)
 		}

@@ -75,9 +75,7 @@ func TestFollowerReportsItsNewLeader(t *testing.T) {
 			}
 		})
 		next := ms[0].group(1)
-		if err := next.instance.Load().campaign(t.Context(), next.cfg.Replica, next.cfg.Member); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, next.instance.Load().campaign(t.Context(), next.cfg.Replica, next.cfg.Member))
 		for ms[2].group(1).Status().Leader != "m0" {
 			<-found
 		}
@@ -113,9 +111,7 @@ func TestCampaignAfterALostOne(t *testing.T) {
 		lag(t, ms, ms[1], ms[2])
 		ms[1].stop()
 		behind := ms[2].group(1)
-		if err := behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member))
 		// The entity is what the one that lost lacks: only the other one can have brought it. A late vote request of the one that lost
 		// can cost the leader its term then, so that it leads after all.
 		mustEventually(t, []*member{ms[0], ms[2]}, (&asker{origin: 8}).next(), send(5, body(1)))
@@ -131,9 +127,7 @@ func TestReplicaThatRefusedItsVoteCampaigns(t *testing.T) {
 		lag(t, ms, ms[1], ms[2])
 		ms[1].net.isolate("m1", true)
 		behind := ms[2].group(1)
-		if err := behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member))
 		kit.Eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().IsLeader })
 	})
 }
@@ -276,9 +270,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 		net.cutLink("m0", "m2")
 		both := []*Group{ms[0].group(1), ms[2].group(1)}
 		for _, g := range both {
-			if err := g.instance.Load().campaign(t.Context(), g.cfg.Replica, g.cfg.Member); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.instance.Load().campaign(t.Context(), g.cfg.Replica, g.cfg.Member))
 		}
 		for _, g := range both {
 			kit.Eventually(t, "it has asked for votes", func() bool { return g.Status().Term == both[0].Status().Term && g.Status().Term > 1 })
@@ -551,11 +543,8 @@ func deaden(t *testing.T, a, b *member) {
 		old := raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{
 			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.cfg.Replica), Addr: []byte(from.cfg.Member),
 		}}
-		err := from.instance.Load().transport.RequestPreVote(
-			raft.ServerID(to.cfg.Replica), raft.ServerAddress(to.cfg.Member), &old, new(raft.RequestPreVoteResponse))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, from.instance.Load().transport.RequestPreVote(
+			raft.ServerID(to.cfg.Replica), raft.ServerAddress(to.cfg.Member), &old, new(raft.RequestPreVoteResponse)))
 	}
 	n := a.net
 	n.mu.Lock()

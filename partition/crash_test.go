@@ -44,13 +44,9 @@ func mountOn(t *testing.T, m *member, d *simfs.Disk) {
 	t.Helper()
 	files := d.Mount()
 	for _, dir := range []string{"/data/raftlog", "/data/groups"} { // as package datadir does
-		if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, files.MkdirAll(dir, disk.FolderMode))
 	}
-	if err := errors.Join(files.SyncFolder("/"), files.SyncFolder("/data")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(files.SyncFolder("/"), files.SyncFolder("/data")))
 	m.files, m.store = files, files.OpenLog
 }
 

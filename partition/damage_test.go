@@ -52,10 +52,7 @@ func swapPages(content []byte) []byte {
 // usedBytes returns the size of a file without the zeros at its end: the segments of a journal have their full size at once.
 func usedBytes(t *testing.T, path string) int64 {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := kit.Must(os.ReadFile(path))(t)
 	return int64(len(bytes.TrimRight(content, "\x00")))
 }
 
@@ -119,9 +116,7 @@ func damageOne(t *testing.T, pattern string, running bool, damage func(t *testin
 	fill(rest, trailingEntriesUnknown+50+entriesPerRequestMax)
 	for _, m := range rest {
 		waitCaughtUp(t, rest, m)
-		if err := m.group(1).Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, m.group(1).Snapshot(t.Context()))
 	}
 	victim.start(1)
 	waitCaughtUp(t, ms, victim)
@@ -132,17 +127,12 @@ func damageOne(t *testing.T, pattern string, running bool, damage func(t *testin
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%s: %v", pattern, err)
 	}
-	others, err := filepath.Glob(filepath.Join(rest[0].dir, pattern))
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := kit.Must(filepath.Glob(filepath.Join(rest[0].dir, pattern)))(t)
 	others = append(others, paths[len(paths)-1]) // the others have no file of references
 	if !running {
 		victim.stop()
 	}
-	if err := damage(t, paths[0], others[0]); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, damage(t, paths[0], others[0]))
 	if running { // it goes on, reads everything, and writes a snapshot
 		fill(ms, 20)
 		stateOf(victim)
@@ -221,9 +211,7 @@ func replace(t *testing.T, ms []*member, damaged *member) *member {
 		func(*Group) error { waitCaughtUp(t, rest, added); return nil },
 		func(g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") },
 	} {
-		if err := atLeader(t, rest, func(_ *member, g *Group) error { return change(g) }); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, atLeader(t, rest, func(_ *member, g *Group) error { return change(g) }))
 	}
 	sameEverywhere(t, append(slices.Clone(rest), added))
 	return added
@@ -246,10 +234,7 @@ func TestDamagedLogEntryChangesTheDigest(t *testing.T) {
 		}
 		victim.stop()
 		path := filepath.Join(victim.dir, "raftlog", "0.db")
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := kit.Must(os.ReadFile(path))(t)
 		copies := 0 // in pages that are no longer used too
 		for from := 0; ; copies++ {
 			at := bytes.Index(content[from:], text)

@@ -274,9 +274,7 @@ func TestFollowerGoesOnWithTheLogAfterAFullDisk(t *testing.T) {
 		for range 3 * trailingEntriesMin {
 			mustEventually(t, rest, a.next(), send(1, body(1)))
 		}
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		follower.start(1)
 		waitCaughtUp(t, rest, follower)
 		before := newestSerial(follower)

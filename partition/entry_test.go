@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The format of the data of an entry.
@@ -22,10 +23,7 @@ func TestEntryEncodingIsStable(t *testing.T) {
 	t.Parallel()
 	times, id, commands := goldenParts()
 	got := encodeEntry(times, id, commands)
-	want, err := hex.DecodeString(goldenEntry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := kit.Must(hex.DecodeString(goldenEntry))(t)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("encoded\n%x, want\n%x", got, want)
 	}
@@ -75,10 +73,7 @@ func TestEntryDecodingIsStrict(t *testing.T) {
 		"bytes left over": goldenEntry + "00",
 		"huge count":      "91" + "05" + "05" + "0000000000000000" + "ffffffff0f" + "00",
 	} {
-		b, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(hex.DecodeString(text))(t)
 		if _, _, err := decodeAll(b); err == nil {
 			t.Errorf("%s decodes", name)
 		}

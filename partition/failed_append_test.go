@@ -173,10 +173,7 @@ func TestUnstoredConfigurationIsForgotten(t *testing.T) {
 		if err := g.Snapshot(t.Context()); err != nil {
 			t.Error(err)
 		}
-		err = atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), string(victim.id)+".1") })
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), string(victim.id)+".1") }))
 		kit.Eventually(t, "the other replica knows of the removal", func() bool { return len(other.group(1).Status().Voters) == 2 })
 		lm.stop()
 		lm.start(1)

@@ -62,13 +62,9 @@ func TestFullDiskLosesNothing(t *testing.T) {
 		for purged < uint64(n) {
 			purged += mustEventually(t, ms[1:], a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1000}).Count
 		}
-		if err := syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=96m"); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=96m"))
 		for _, m := range ms[1:] { // their snapshots contain no bodies then
-			if err := m.group(1).Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, m.group(1).Snapshot(t.Context()))
 		}
 		waitCaughtUp(t, ms[1:], ms[0])
 		kit.Eventually(t, "it takes messages again", func() bool { return !g.Status().ReadOnly })

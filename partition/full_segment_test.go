@@ -110,9 +110,7 @@ func TestNoCommandWaitsForASegmentWithTheLock(t *testing.T) {
 				}
 			}
 			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: settle})
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.Snapshot(t.Context()))
 			m.stop()
 			m.start(1)
 			_, g = leader(t, ms, 1)
@@ -143,9 +141,7 @@ func TestNoCommandWaitsForASegmentWithTheLock(t *testing.T) {
 			}
 			must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 			d.full.Store(false)
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.Snapshot(t.Context()))
 			g.compact(t.Context())
 			if n := len(g.bodies.Sparse()); n != 0 {
 				t.Errorf("%d segments are still sparse", n)

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The machines that groups replicate. The catalog has no bodies to move.
@@ -65,9 +66,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 				for i := range 20 {
 					must(t, g, a.next(), send(1, body(i)))
 					if snapshot && i == 10 {
-						if err := g.Snapshot(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						kit.OK(t, g.Snapshot(t.Context()))
 					}
 				}
 				ms[0].stop()

@@ -58,24 +58,15 @@ func TestFollowerVotesWhileASnapshotStalls(t *testing.T) {
 		lm, lg := leader(t, ms, 1)
 		others := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 		follower, candidate := others[0], others[1]
-		if err := lg.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		metas, err := lg.snapshots.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, lg.Snapshot(t.Context()))
+		metas := kit.Must(lg.snapshots.List())(t)
 		meta, whole, err := lg.snapshots.Open(metas[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sentBytes := make([]byte, meta.Size-1)
-		if _, err := io.ReadFull(whole, sentBytes); err != nil {
-			t.Fatal(err)
-		}
-		if err := whole.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(io.ReadFull(whole, sentBytes))(t)
+		kit.OK(t, whole.Close())
 		stall := &stalledSnapshot{begin: bytes.NewReader(sentBytes), released: make(chan struct{})}
 		status := lg.Status()
 		sent := make(chan error, 1)
@@ -111,12 +102,8 @@ func TestReplicaDoesNotAnswerForItsPredecessor(t *testing.T) {
 		gone := ms[(slices.Index(ms, lm)+1)%len(ms)]
 		former := gone.config(1).Replica
 		rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == gone })
-		if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), former) }); err != nil {
-			t.Fatal(err)
-		}
-		if err := gone.group(1).Destroy(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) error { return g.RemoveReplica(t.Context(), former) }))
+		kit.OK(t, gone.group(1).Destroy(t.Context()))
 		gone.stop()
 		gone.voters, gone.tune = nil, func(c *Config) { c.Replica = string(c.Member) + ".2" }
 		gone.start(1)
@@ -166,11 +153,9 @@ func TestReplicaDoesNotAnswerForItsPredecessor(t *testing.T) {
 		if s := gone.group(1).Status(); s.LastIndex != 0 || s.Term != 0 {
 			t.Errorf("the new replica has the log up to %d and the term %d of requests to the former one", s.LastIndex, s.Term)
 		}
-		if err := atLeader(t, rest, func(_ *member, g *Group) error {
+		kit.OK(t, atLeader(t, rest, func(_ *member, g *Group) error {
 			return g.AddNonvoter(t.Context(), string(gone.id)+".2", gone.id)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		waitCaughtUp(t, rest, gone)
 		sameEverywhere(t, []*member{rest[0], rest[1], gone})
 	})
@@ -195,9 +180,7 @@ func TestLargeEntriesOfALaggingFollower(t *testing.T) {
 		s := f.Status()
 		for index := max(s.LogFirst, g.Status().LogFirst); index <= s.Applied; index++ {
 			var ours, theirs raft.Log
-			if err := errors.Join(f.log.GetLog(index, &ours), g.log.GetLog(index, &theirs)); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, errors.Join(f.log.GetLog(index, &ours), g.log.GetLog(index, &theirs)))
 			if ours.Term != theirs.Term || !bytes.Equal(ours.Data, theirs.Data) {
 				t.Errorf("entry %d differs", index)
 			}
@@ -222,9 +205,7 @@ func TestTrailingLogIsBoundedInBytes(t *testing.T) {
 				for range c.entries {
 					must(t, g, a.next(), send(1, make([]byte, c.bytes)))
 				}
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				s := g.Status()
 				if kept := int(s.LogLast - s.LogFirst + 1); kept < c.least || kept > c.most {
 					t.Errorf("%d entries are kept, want %d to %d", kept, c.least, c.most)

@@ -522,12 +522,10 @@ func transferTo(t testing.TB, ms []*member, to *member) {
 func currentLeader(t testing.TB, ms []*member) *Group {
 	t.Helper()
 	var lg *Group
-	if err := atLeader(t, ms, func(_ *member, g *Group) error {
+	kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) error {
 		lg = g
 		return g.Read(t.Context(), func(Machine) {})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return lg
 }
 

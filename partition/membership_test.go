@@ -34,14 +34,8 @@ func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 // entriesIn returns the last index of group 1 in a log file that is not open.
 func entriesIn(t *testing.T, path string) uint64 {
 	t.Helper()
-	l, err := raftlog.Open(raftlog.Config{Path: path, Kind: logKind(), Logger: testLogger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := l.Group(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(raftlog.Open(raftlog.Config{Path: path, Kind: logKind(), Logger: testLogger(t)}))(t)
+	g := kit.Must(l.Group(1))(t)
 	last, err := g.LastIndex()
 	if err = errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
@@ -59,9 +53,7 @@ func TestMembershipChangesCanBeRepeated(t *testing.T) {
 		change := func(f func(g *Group) error) {
 			t.Helper()
 			for range 2 { // repeated it changes nothing
-				if err := atLeader(t, ms, func(_ *member, g *Group) error { return f(g) }); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) error { return f(g) }))
 			}
 		}
 		if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") }); !errors.Is(err, ErrNotNonvoter) {
@@ -116,12 +108,10 @@ func TestRemovedLeaderStops(t *testing.T) {
 		ms, a := threeReplicas(t, nil)
 		mustEventually(t, ms, a.next(), send(1, body(1)))
 		var lm *member
-		if err := atLeader(t, ms, func(m *member, g *Group) error {
+		kit.OK(t, atLeader(t, ms, func(m *member, g *Group) error {
 			lm = m
 			return g.RemoveReplica(t.Context(), m.config(1).Replica)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		g := lm.group(1)
 		kit.Eventually(t, "it knows", func() bool { return g.Status().Removed })
 		kit.Eventually(t, "its instance stops", func() bool { // its state may say follower: raft writes that last
@@ -134,9 +124,7 @@ func TestRemovedLeaderStops(t *testing.T) {
 		mustEventually(t, rest, a.next(), send(1, body(2)))
 
 		path := filepath.Join(lm.dir, "raftlog", "0.db")
-		if err := g.Destroy(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Destroy(t.Context()))
 		if _, err := os.Stat(replicaDir(lm)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("its folder: %v", err)
 		}
@@ -147,11 +135,9 @@ func TestRemovedLeaderStops(t *testing.T) {
 
 		lm.voters, lm.tune = nil, func(c *Config) { c.Replica = string(c.Member) + ".2" }
 		lm.start(1)
-		if err := atLeader(t, rest, func(_ *member, g *Group) error {
+		kit.OK(t, atLeader(t, rest, func(_ *member, g *Group) error {
 			return g.AddNonvoter(t.Context(), string(lm.id)+".2", lm.id)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		waitCaughtUp(t, rest, lm)
 		sameEverywhere(t, []*member{rest[0], rest[1], lm})
 		if lm.group(1).Status().Removed {
@@ -168,9 +154,7 @@ func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 		for i := range 20 {
 			must(t, g, a.next(), send(1, body(i)))
 		}
-		if err := markDropped(m.log.FS(), replicaDir(m)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, markDropped(m.log.FS(), replicaDir(m)))
 		m.stop()
 		if err := m.tryStart(1); !errors.Is(err, ErrDropped) {
 			t.Fatalf("opened: %v", err)
@@ -190,12 +174,8 @@ func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 		_, g = leader(t, []*member{m}, 1)
 		must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 		must(t, g, a.next(), send(1, body(1)))
-		if err := os.MkdirAll(replicaDir(m), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := Drop(m.log, 1, "m0.1", replicaDir(m)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(replicaDir(m), 0o700))
+		kit.OK(t, Drop(m.log, 1, "m0.1", replicaDir(m)))
 		m.stop()
 		m.start(1)
 		_, g = leader(t, []*member{m}, 1)
@@ -223,15 +203,11 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 		}
 		m.tune = was
 		path := filepath.Join(m.dir, "raftlog")
-		if err := os.Rename(path, path+".aside"); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Rename(path, path+".aside"))
 		if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("without its log: %v", err)
 		}
-		if err := errors.Join(os.RemoveAll(path), os.Rename(path+".aside", path)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.RemoveAll(path), os.Rename(path+".aside", path)))
 		m.start(1)
 		_, g = leader(t, []*member{m}, 1)
 		if n := len(image(t, g)); n != 1 {
@@ -284,9 +260,7 @@ func TestMovesUnderLoadLoseNothing(t *testing.T) {
 				}
 				return g.RemoveReplica(t.Context(), string(out.id)+".1")
 			})
-			if err := out.group(1).Destroy(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, out.group(1).Destroy(t.Context()))
 			out.stop()
 		}
 		close(stop)
@@ -315,9 +289,7 @@ func TestUnknownVoterCanBeElected(t *testing.T) {
 		reached := []*member{leading, gone, fourth}
 		change := func(f func(g *Group) error) {
 			t.Helper()
-			if err := atLeader(t, reached, func(_ *member, g *Group) error { return f(g) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, atLeader(t, reached, func(_ *member, g *Group) error { return f(g) }))
 		}
 		change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
 		waitCaughtUp(t, reached, fourth)

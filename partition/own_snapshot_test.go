@@ -98,9 +98,7 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 				fill(rest)
 				for _, m := range rest {
 					waitCaughtUp(t, rest, m)
-					if err := m.group(1).Snapshot(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					kit.OK(t, m.group(1).Snapshot(t.Context()))
 				}
 				f.net.isolate(f.id, false)
 				snapshots := f.group(1).snapshots
@@ -128,9 +126,7 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 					return err == nil && last == newest.Index
 				})
 				f.stop()
-				if err := f.tryStart(1); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, f.tryStart(1))
 				sameEverywhere(t, ms)
 			})
 		})
@@ -153,10 +149,7 @@ func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
 		go func() { written <- g.Snapshot(t.Context()) }()
 		<-hold.reached // raft compacts the log
 		s := g.snapshots
-		metas, err := s.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		metas := kit.Must(s.List())(t)
 		meta, sent, err := s.Open(metas[0].ID)
 		if err != nil {
 			t.Fatal(err)
@@ -210,9 +203,7 @@ func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
 		ms[0].files = failingFolder{fails: &fails, before: func() { before() }}
 		m, g, a := startSingle(t, ms)
 		must(t, g, a.next(), send(1, body(1)))
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		for range 3 { // more than a segment, in segments that no earlier snapshot has
 			must(t, g, a.next(), send(1, make([]byte, 3<<10)))
 		}

@@ -40,10 +40,7 @@ func TestProposerSleepsWhileADuePulseCannotBeProposed(t *testing.T) {
 // gatheringProposer returns the proposer of a leader without raft.
 func gatheringProposer(t *testing.T) *proposer {
 	t.Helper()
-	log, err := raftlog.Open(raftlog.Config{Path: filepath.Join(kit.MemoryDir(t), "raft.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := kit.Must(raftlog.Open(raftlog.Config{Path: filepath.Join(kit.MemoryDir(t), "raft.db")}))(t)
 	t.Cleanup(func() {
 		if err := log.Close(); err != nil {
 			t.Error(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/savedlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // savedEntries returns the log of an open replica.
@@ -17,9 +18,7 @@ func savedEntries(t *testing.T, g *Group) (entries []SavedEntry) {
 	last, _ := g.log.LastIndex()
 	for index := first; index <= last; index++ {
 		var e raft.Log
-		if err := g.log.GetLog(index, &e); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.log.GetLog(index, &e))
 		entries = append(entries, SavedEntry{Index: index, Term: e.Term, Type: uint8(e.Type), Data: e.Data, Replicas: []string{"a", "b"}})
 	}
 	return entries
@@ -32,9 +31,7 @@ func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
 		_, g := leader(t, ms, 1)
 		mustEventually(t, ms, a.next(), send(1, body(1), body(2)))
 		var backup bytes.Buffer
-		if _, err := g.Backup(t.Context(), &backup); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(g.Backup(t.Context(), &backup))(t)
 		locked := mustEventually(t, ms, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 1, MaxBytes: 1000})
 		mustEventually(t, ms, a.next(), fsm.SettleMessages{
 			Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: locked.Deliveries[0].Lock, Verb: fsm.Complete}},
@@ -42,9 +39,7 @@ func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
 		var file bytes.Buffer
 		g = currentLeader(t, ms) // the one of before may be behind
 		saved := savedEntries(t, g)
-		if err := savedlog.Write(&file, 1, saved); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, savedlog.Write(&file, 1, saved))
 		written := file.String()
 		id, entries, err := savedlog.Read(&file)
 		if err == nil {
@@ -69,10 +64,7 @@ func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
 			var commands []ReplayedCommand
 			var digest uint64
 			for i := range entries {
-				got, err := replay.Apply(&entries[i])
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := kit.Must(replay.Apply(&entries[i]))(t)
 				if commands = append(commands, got.Commands...); got.Digest != 0 {
 					digest = got.Digest
 				}

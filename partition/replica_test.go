@@ -83,9 +83,7 @@ func compactLogs(t *testing.T, ms []*member) {
 	for _, m := range ms {
 		waitCaughtUp(t, ms, m)
 		for range 2 {
-			if err := m.group(1).Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, m.group(1).Snapshot(t.Context()))
 		}
 		if s := m.group(1).Status(); s.LogFirst < 100 {
 			t.Fatalf("the log of %s still begins at %d", m.id, s.LogFirst)
@@ -145,9 +143,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 // copyFolder copies the files as a crash leaves them, while the process runs.
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(to, os.DirFS(from)))
 }
 
 // After a crash the segments are truncated to the snapshot and the log is replayed: with the unsynced tail
@@ -171,9 +167,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 					}
 				}
 				work(100)
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				newest, _ := g.snapshots.Newest()
 				listed := make(map[string]int64)
 				for _, s := range newest.Segments {
@@ -246,10 +240,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 		lm, g := leader(t, ms, 1)
 		path := bodystore.Path(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
 		kit.FlipBit(t, path, bodystore.HeaderBytes+bodystore.RecordHeaderBytes+3)
-		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := kit.Must(os.ReadFile(path))(t)
 		r := &asker{origin: 7, receiver: 1}
 		h := r.next()
 		got := lock(t, g, h, lockOf(1, 1), time.Minute)
@@ -291,9 +282,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 				for i := range 10 {
 					must(t, g, a.next(), send(1, body(i)))
 				}
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				m.stop()
 				found, err := filepath.Glob(filepath.Join(m.dir, "groups", "1", "snap", "*", file))
 				if err != nil || len(found) != 1 {
@@ -302,9 +291,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 				kit.FlipBit(t, found[0], 20)
 				segs := filepath.Join(m.dir, "groups", "1", "seg")
 				stray := bodystore.Path(segs, 77)
-				if err := os.WriteFile(stray, []byte("what came after the snapshot"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, os.WriteFile(stray, []byte("what came after the snapshot"), 0o600))
 				if err := m.tryStart(1); err == nil {
 					t.Error("it opened")
 				}
@@ -396,16 +383,12 @@ func TestCompactionKeepsLiveBodies(t *testing.T) {
 		}
 		want := image(t, g)
 		before := g.Status()
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		g.compact(t.Context())
 		if diff := cmp.Diff(want, image(t, g)); diff != "" {
 			t.Fatal(diff)
 		}
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		after := g.Status()
 		if after.LiveBytes != before.LiveBytes || after.BodyBytes >= before.BodyBytes/2 {
 			t.Errorf("before %d of %d live, after %d of %d", before.LiveBytes, before.BodyBytes, after.LiveBytes, after.BodyBytes)
@@ -500,9 +483,7 @@ func TestRaftIsReopened(t *testing.T) {
 		for i := range 20 {
 			mustEventually(t, ms, a.next(), send(1, body(i)))
 			if i == 10 {
-				if err := ms[0].group(1).Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, ms[0].group(1).Snapshot(t.Context()))
 			}
 		}
 		for _, m := range ms {
@@ -512,9 +493,7 @@ func TestRaftIsReopened(t *testing.T) {
 		}
 		mustEventually(t, ms, a.next(), send(1, body(20)))
 		_, g := leader(t, ms, 1)
-		if err := g.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Snapshot(t.Context()))
 		sameEverywhere(t, ms)
 		if n := len(image(t, g)); n != 21 {
 			t.Errorf("%d messages", n)
@@ -573,9 +552,7 @@ func TestCloseIsIdempotent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, g, _ := openSingle(t, nil)
 		for range 2 {
-			if err := g.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.Close(t.Context()))
 		}
 		if a := ask(t, g, fsm.Header{}, fsm.Pulse{}); a.Outcome != Refused {
 			t.Errorf("%+v", a)

@@ -91,9 +91,7 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 			}
 		}
 		snapshot := func() {
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.Snapshot(t.Context()))
 		}
 		store := g.snapshots
 		begin := func() (index uint64, r io.ReadCloser) {
@@ -105,9 +103,7 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.Read(make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(r.Read(make([]byte, 1)))(t)
 			return metas[0].Index, r
 		}
 		write(100)
@@ -118,9 +114,7 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 		if first := g.Status().LogFirst; first > index {
 			t.Errorf("the log begins at %d while a snapshot up to %d is sent", first, index)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, r.Close())
 		now := time.Now()
 		if from := store.LogKeptFrom(now); from != index {
 			t.Errorf("kept from %d after the send, want %d", from, index)
@@ -139,8 +133,6 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 		if first := g.Status().LogFirst; first <= index {
 			t.Errorf("the log begins at %d", first)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, r.Close())
 	})
 }

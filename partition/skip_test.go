@@ -72,7 +72,7 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 	var sum uint32
 	for _, m := range ms {
 		m.stop()
-		err := withStopped(t, m, func(log *Log, _ string) error {
+		kit.OK(t, withStopped(t, m, func(log *Log, _ string) error {
 			e, got, err := StoredEntry(log, 1, index)
 			if err != nil {
 				return err
@@ -83,10 +83,7 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 			}
 			sum = got
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for what, of := range map[string]struct {
 		index uint64
@@ -99,9 +96,7 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 	}
 	for _, m := range ms[:2] {
 		for range 2 { // the second one changes nothing
-			if err := withStopped(t, m, func(log *Log, dir string) error { return MarkSkipped(log, 1, dir, index, sum) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, withStopped(t, m, func(log *Log, dir string) error { return MarkSkipped(log, 1, dir, index, sum) }))
 		}
 	}
 	for _, m := range ms {
@@ -130,9 +125,7 @@ func TestPoisonEntryIsSkipped(t *testing.T) {
 		}
 	}
 	marks(1)
-	if err := ms[0].group(1).instance.Load().raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, ms[0].group(1).instance.Load().raft.Snapshot().Error())
 	ms[0].stop()
 	ms[0].start(1)
 	marks(0)

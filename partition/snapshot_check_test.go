@@ -65,9 +65,7 @@ func TestSnapshotThatCannotBeLoadedIsReplaced(t *testing.T) {
 				check := func() {
 					t.Helper()
 					g.snapshotter.checks.since = snapshotsPerCheck
-					if err := g.snapshotAndCheck(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					kit.OK(t, g.snapshotAndCheck(t.Context()))
 				}
 				fill()
 				check()
@@ -96,9 +94,7 @@ func TestSnapshotThatCannotBeLoadedIsReplaced(t *testing.T) {
 					t.Errorf("the newest snapshot still ends at %d", newest.Index)
 				}
 				fill()
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				if first := g.Status().LogFirst; first <= good.Index {
 					t.Errorf("the log still begins at %d", first)
 				}
@@ -176,9 +172,7 @@ func TestReplicasOpenWithTheSnapshotBeforeOneThatNobodyCanLoad(t *testing.T) {
 					t.Helper()
 					g.snapshotter.checks.fits = func(int64) bool { return build }
 					g.snapshotter.checks.since = snapshotsPerCheck * len(ms)
-					if err := g.snapshotAndCheck(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					kit.OK(t, g.snapshotAndCheck(t.Context()))
 				}
 				fill()
 				lm, _ := leader(t, ms, 1)
@@ -211,9 +205,7 @@ func TestReplicasOpenWithTheSnapshotBeforeOneThatNobodyCanLoad(t *testing.T) {
 				g := stops.group(1)
 				g.snapshots.Hold() // it is not released
 				g.snapshotter.checks.due.Store(true)
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				if newest, _ := g.snapshots.Newest(); newest.Index == good[stops] {
 					t.Fatal("there is no second snapshot")
 				}
@@ -260,9 +252,7 @@ func TestSnapshotBeforeIsKeptWithinABound(t *testing.T) {
 		k := &g.snapshotter
 		for _, before := range []bool{true, false} { // beyond the bound before the check, and while the snapshot is read
 			must(t, g, a.next(), send(1, body(1)))
-			if err := g.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.Snapshot(t.Context()))
 			must(t, g, a.next(), send(1, body(2)))
 			grow := func() { k.total.Add(checkLogFactorMax*uint64(g.cfg.Sizes.Snapshot) + 1) }
 			k.checks.failed, k.checks.passedAt = true, k.total.Load()
@@ -276,9 +266,7 @@ func TestSnapshotBeforeIsKeptWithinABound(t *testing.T) {
 				grow()
 			}
 			counted := g.Stats()
-			if err := g.snapshotAndCheck(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.snapshotAndCheck(t.Context()))
 			after := g.Stats()
 			if after.SnapshotChecksUnprotected != counted.SnapshotChecksUnprotected+1 || (after.SnapshotChecks == counted.SnapshotChecks) == before {
 				t.Errorf("beyond the bound before the check %v: %+v, then %+v", before, counted, after)

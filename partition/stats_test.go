@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The counters of a group match the work done, at the leader and at its followers. In real time, because work takes none in
@@ -38,9 +39,7 @@ func TestStatsCountTheWork(t *testing.T) {
 	if f.LogBytes < sends*1024 || f.Segments < 2 || !f.SnapshotAt.IsZero() {
 		t.Errorf("%d bytes of log, %d segments, a snapshot at %s", f.LogBytes, f.Segments, f.SnapshotAt)
 	}
-	if err := g.Snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.Snapshot(t.Context()))
 	s := g.Stats()
 	if s.Snapshots != f.Snapshots+1 || s.SnapshotBytes == 0 || time.Since(s.SnapshotAt) > time.Minute || s.LogBytes >= f.LogBytes {
 		t.Errorf("after a snapshot: %+v", s)

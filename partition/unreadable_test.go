@@ -114,9 +114,7 @@ func TestUnreadableBodiesAndSnapshotsAreDamage(t *testing.T) {
 				ms[0].files = d
 				m, g, a := startSingle(t, ms)
 				must(t, g, a.next(), send(1, make([]byte, 1000)))
-				if err := g.Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, g.Snapshot(t.Context()))
 				m.stop()
 				if folder != "seg" {
 					d.folder = strings.SplitAfter(filepath.Base(snapshotFolders(t, m)[0]), "-")[0]

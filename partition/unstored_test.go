@@ -92,9 +92,7 @@ func TestChangesDoNotBuildOnAnUnstoredConfiguration(t *testing.T) {
 		ms, a := threeReplicas(t, stores.tune)
 		mustEventually(t, ms, a.next(), send(1, body(1)))
 		fresh := startEmptyMember(t, ms, "m3")
-		if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") }); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") }))
 		lm, g := leader(t, ms, 1)
 		rest := others(ms, lm)
 		former := g.instance.Load()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/digest"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Checkpoints are at the same indexes on every replica, whatever entries raft adds between them, and equal;
@@ -43,9 +44,7 @@ func TestCheckpointsAgree(t *testing.T) {
 		}
 		before := sums()
 		same(before)
-		if err := ms[1].group(1).Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, ms[1].group(1).Snapshot(t.Context()))
 		ms[1].stop()
 		mustEventually(t, []*member{ms[0], ms[2]}, a.next(), send(1, body(1)))
 		ms[1].start(1)
@@ -135,16 +134,13 @@ func TestVerifyComparesTheWholeState(t *testing.T) {
 				var v Verification
 				verify := func() {
 					t.Helper()
-					err := atLeader(t, ms, func(_ *member, g *Group) (err error) {
+					kit.OK(t, atLeader(t, ms, func(_ *member, g *Group) (err error) {
 						v, err = g.Verify(t.Context(), func(ctx context.Context, to fsm.MemberID, index uint64) (uint64, error) {
 							at := slices.IndexFunc(ms, func(m *member) bool { return m.id == to })
 							return ms[at].group(1).DigestAt(ctx, index)
 						})
 						return err
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					}))
 				}
 				verify()
 				if !agree(&v) || len(v.Digests) != 3 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // fewFiles is a file system in which no file can be opened while short is set.
@@ -35,10 +36,7 @@ func TestBodiesSurviveAShortageOfFiles(t *testing.T) {
 	t.Parallel()
 	const segmentBytes = 1 << 10
 	files, dir := &fewFiles{FS: disk.OS{}}, t.TempDir()
-	b, err := Open(files, dir, segmentBytes, nil, failed(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(Open(files, dir, segmentBytes, nil, failed(t)))(t)
 	t.Cleanup(func() { _ = b.Close() })
 	files.short.Store(true)
 	if err := b.OpenSegment(); !disk.IsShortage(err) || disk.IsNoSpace(err) || b.HasSegment() {
@@ -79,18 +77,13 @@ func TestBodiesSurviveAShortageOfFiles(t *testing.T) {
 			t.Errorf("body %d", i)
 		}
 	}
-	listed, err := b.Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listed := kit.Must(b.Freeze())(t)
 	files.short.Store(true)
 	if _, err := Open(files, dir, segmentBytes, listed, failed(t)); !disk.IsOutOfFiles(err) || errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("opened without files: %v", err)
 	}
 	files.short.Store(false)
-	if err := os.Remove(Path(dir, listed[0].Number)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(Path(dir, listed[0].Number)))
 	if _, err := Open(files, dir, segmentBytes, listed, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("opened without a segment: %v", err)
 	}

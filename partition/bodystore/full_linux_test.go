@@ -17,10 +17,7 @@ import (
 func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := kit.SmallDisk(t, "1m")
-	b, err := Open(disk.OS{}, filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(Open(disk.OS{}, filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) }))(t)
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -29,9 +26,7 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	add := func(n int) (refs []fsm.Ref) {
 		for i := range n {
 			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(testBody(i), 100)))
-			if err := b.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, b.Flush())
 		}
 		return refs
 	}
@@ -54,9 +49,7 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	if _, err := b.ReadBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, ErrUnwritten) {
 		t.Errorf("what waits is read from the file: %v", err)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(filler))
 	refs = append(refs, add(30)...)
 	if _, err := b.Freeze(); err != nil {
 		t.Error(err)

@@ -23,14 +23,9 @@ func failed(t *testing.T) func(error) {
 
 func testBodies(t *testing.T, dir string, segBytes int64, listed []SegmentSize) *Store {
 	t.Helper()
-	b, err := Open(disk.OS{}, dir, segBytes, listed, failed(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(Open(disk.OS{}, dir, segBytes, listed, failed(t)))(t)
 	b.Retain(listed)
-	if err := b.TruncateToSnapshot(listed); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.TruncateToSnapshot(listed))
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -59,14 +54,10 @@ func TestBodiesAreReadBack(t *testing.T) {
 			t.Fatalf("body %d before the flush", i)
 		}
 		if i%7 == 0 {
-			if err := b.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, b.Flush())
 		}
 	}
-	if err := b.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.Flush())
 	var ds []fsm.Delivery
 	for i, r := range refs {
 		if !bytes.Equal(b.Read(r), want[i]) {
@@ -97,10 +88,7 @@ func TestUnreferencedSegmentsAreDeleted(t *testing.T) {
 	for i := range 10 {
 		refs = append(refs, b.Append(owner(i), make([]byte, 1000)))
 	}
-	list, err := b.Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(b.Freeze())(t)
 	before := kit.CountFiles(t, dir, "*.seg")
 	b.Pin()
 	for _, r := range refs {
@@ -176,19 +164,12 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	for i := range 6 {
 		kept = append(kept, b.Append(owner(i), testBody(i)))
 	}
-	list, err := b.Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Sync(list); err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(b.Freeze())(t)
+	kit.OK(t, b.Sync(list))
 	for range 10 {
 		b.Append(owner(9), make([]byte, 1500))
 	}
-	if err := errors.Join(b.Flush(), b.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(b.Flush(), b.Close()))
 	b = testBodies(t, dir, 4<<10, list)
 	if n := kit.CountFiles(t, dir, "*.seg"); n != len(list) {
 		t.Errorf("%d segments, want %d", n, len(list))
@@ -221,16 +202,10 @@ func (f heldFolder) SyncFolder(path string) error {
 func TestNamesAreDurableWhenSyncReturns(t *testing.T) {
 	t.Parallel()
 	files := heldFolder{reached: make(chan struct{}), open: make(chan struct{}), syncs: new(atomic.Int32)}
-	b, err := Open(files, t.TempDir(), 4<<10, nil, failed(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(Open(files, t.TempDir(), 4<<10, nil, failed(t)))(t)
 	t.Cleanup(func() { _ = b.Close() })
 	b.Append(owner(1), testBody(1))
-	list, err := b.Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(b.Freeze())(t)
 	first := make(chan error, 1)
 	go func() { first <- b.Sync(list) }()
 	<-files.reached
@@ -256,22 +231,15 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		dir := t.TempDir()
 		b := testBodies(t, dir, 4<<10, nil)
 		r := b.Append(owner(1), bytes.Repeat([]byte("x"), 100))
-		list, err := b.Freeze()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		list := kit.Must(b.Freeze())(t)
+		kit.OK(t, b.Close())
 		return dir, list, r
 	}
 	t.Run("short", func(t *testing.T) {
 		t.Parallel()
 		dir, list, _ := make1(t)
 		path := Path(dir, list[0].Number)
-		if err := os.Truncate(path, list[0].Size-1); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Truncate(path, list[0].Size-1))
 		if _, err := Open(disk.OS{}, dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
@@ -282,9 +250,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		t.Parallel()
 		dir, list, _ := make1(t)
-		if err := os.Remove(Path(dir, list[0].Number)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Remove(Path(dir, list[0].Number)))
 		if _, err := Open(disk.OS{}, dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // brokenReader cannot read a byte for the next so many times.
@@ -76,9 +78,7 @@ func (d *brokenOpen) OpenFile(path string, flag int, mode fs.FileMode) (File, er
 func TestOpenIsRepeatedOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
-	if err := WriteFile(OS{}, path, nil, FileMode); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, WriteFile(OS{}, path, nil, FileMode))
 	for name, open := range map[string]func(FS, string) (File, error){"Open": Open, "OpenWritable": OpenWritable} {
 		f, err := open(&brokenOpen{times: 1}, path)
 		if err != nil {
@@ -118,9 +118,7 @@ func TestWriteSyncedReplacesAll(t *testing.T) {
 		t.Errorf("after a failed write the file has %q, %v", got, err)
 	}
 	for _, content := range []string{"first", "second"} {
-		if err := WriteSynced(OS{}, path, []byte(content), FileMode); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, WriteSynced(OS{}, path, []byte(content), FileMode))
 		_ = WriteSynced(shortWrites{}, path, []byte("another"), FileMode)
 		if got, err := (OS{}).ReadFile(path); err != nil || string(got) != content {
 			t.Errorf("after a failed write the file has %q, %v, want %q", got, err, content)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/journal"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
@@ -160,10 +161,7 @@ func open(files disk.FS, catalog journal.Catalog) (*journal.Journal, error) {
 
 func mustOpen(t *testing.T, files disk.FS, catalog journal.Catalog) *journal.Journal {
 	t.Helper()
-	j, err := open(files, catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := kit.Must(open(files, catalog))(t)
 	return j
 }
 
@@ -176,9 +174,7 @@ func contentOf(t *testing.T, j *journal.Journal) content {
 	for group, held := range j.Ranges() {
 		for i := held.First; i <= held.Last; i++ {
 			var e journal.Entry
-			if err := j.Read(group, i, &e); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, j.Read(group, i, &e))
 			all[group] = append(all[group], text(&e))
 		}
 	}

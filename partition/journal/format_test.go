@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // memoryCatalog is a catalog in memory.
@@ -49,26 +50,16 @@ func TestJournalKeepsItsFormat(t *testing.T) {
 	golden.Compare(t, "testdata/segment.golden", []byte(hex.Dump(written)))
 	golden.Compare(t, "testdata/catalog.golden", []byte(hex.Dump(catalog[keySegments])))
 
-	stored, err := os.ReadFile("testdata/segment.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := kit.Must(os.ReadFile("testdata/segment.golden"))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "00000007.seg"), undump(t, string(stored)), disk.FileMode); err != nil {
-		t.Fatal(err)
-	}
-	j, err := Open(Config{FS: disk.OS{}, Dir: dir, Catalog: catalog, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "00000007.seg"), undump(t, string(stored)), disk.FileMode))
+	j := kit.Must(Open(Config{FS: disk.OS{}, Dir: dir, Catalog: catalog, Logger: slog.New(slog.DiscardHandler)}))(t)
 	defer func() { _ = j.Close() }()
 	if diff := cmp.Diff(map[uint32]Range{1: {3, 3}, 6: {8, 8}}, j.Ranges()); diff != "" {
 		t.Error(diff)
 	}
 	var got Entry
-	if err := j.Read(1, 3, &got); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, j.Read(1, 3, &got))
 	want := Entry{Group: 1, Type: 2, Index: 3, Term: 4, AppendedAt: 5, Data: []byte("data"), Extensions: []byte("extensions"), Sum: []byte{0x9c, 0x7d, 0x50, 0x62}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -83,10 +74,7 @@ func undump(t *testing.T, text string) []byte {
 		if len(line) < 60 {
 			continue
 		}
-		b, err := hex.DecodeString(strings.ReplaceAll(line[9:59], " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(hex.DecodeString(strings.ReplaceAll(line[9:59], " ", "")))(t)
 		all = append(all, b...)
 	}
 	return all
@@ -97,17 +85,11 @@ func TestIndexIsSmall(t *testing.T) {
 	t.Parallel()
 	var g groupIndex
 	for i := range uint64(100_000) {
-		if _, err := g.set(i+1, place{segment: 1}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(g.set(i+1, place{segment: 1}))(t)
 	}
 	for i := range uint64(100_000) {
-		if _, err := g.delete(i+1, i+1); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := g.set(100_001+i, place{segment: 2}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(g.delete(i+1, i+1))(t)
+		kit.Must(g.set(100_001+i, place{segment: 2}))(t)
 	}
 	if n := cap(g.places); n > 2*100_000 {
 		t.Errorf("%d places for %d entries", n, len(g.places))
@@ -123,9 +105,7 @@ func TestIndexTakesEntriesInAnyOrder(t *testing.T) {
 		if g.firstGap() == 0 && len(g.places) > 1 {
 			t.Error("no gap before", i)
 		}
-		if _, err := g.set(i, place{segment: uint32(i)}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(g.set(i, place{segment: uint32(i)}))(t)
 	}
 	if g.firstGap() != 0 || g.rangeOf() != (Range{5, 11}) || g.get(9).segment != 9 {
 		t.Errorf("%+v", g)

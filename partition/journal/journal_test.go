@@ -17,6 +17,7 @@ import (
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/journal"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
@@ -29,9 +30,7 @@ func newDisk(t *testing.T, seed uint64) (*simfs.Disk, *simfs.FS) {
 
 func must(t *testing.T, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(errs...))
 }
 
 // The power fails at every sector of every write of a workload, and with any sectors of those that were not
@@ -303,10 +302,7 @@ func checkCut(t *testing.T, path string, segment []byte, catalog *values) {
 	config := journal.Config{FS: files, Dir: folder, Catalog: catalog, SegmentBytes: segmentBytes, Logger: slog.New(slog.DiscardHandler)}
 	for i, cut := range []bool{false, false, true, false} {
 		config.CutUndecided = cut
-		j, err := journal.Open(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := kit.Must(journal.Open(config))(t)
 		<-time.After(200 * time.Millisecond) // no mark is written behind a batch that may be cut
 		synctest.Wait()
 		if got := j.Ranges()[1]; got != (journal.Range{First: 1, Last: 1}) || j.HasCut() != cut {

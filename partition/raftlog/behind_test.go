@@ -15,6 +15,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // gatedStore lets the test end each write of entries, with an error or nil, while it is shut.
@@ -81,9 +82,7 @@ func (l *leaderLog) lead(t *testing.T, id fsm.PartitionID) *Group {
 	g.SetInstance(l.closed)
 	g.SetLeader(l.leads.Load)
 	l.leads.Store(true)
-	if err := g.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Type: raft.LogNoop}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Type: raft.LogNoop}}))
 	return g
 }
 
@@ -91,9 +90,7 @@ func (l *leaderLog) lead(t *testing.T, id fsm.PartitionID) *Group {
 func (l *leaderLog) storeEach(t *testing.T, from, to uint64) {
 	t.Helper()
 	for i := from; i <= to; i++ {
-		if err := l.StoreLogs(entries(i, i, 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.StoreLogs(entries(i, i, 1)))
 		synctest.Wait()
 	}
 }
@@ -155,9 +152,7 @@ func TestWritesBehindAreBounded(t *testing.T) {
 		large := func(index uint64) []*raft.Log {
 			return []*raft.Log{{Index: index, Term: 1, Data: make([]byte, behindBytesMax/2)}}
 		}
-		if err := l.StoreLogs(large(2)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.StoreLogs(large(2)))
 		next := begun(func() error { return l.StoreLogs(large(3)) })
 		isWaiting(t, next, "a second large entry")
 		l.store.pass <- nil
@@ -174,9 +169,7 @@ func TestWritesBehindAreBounded(t *testing.T) {
 func TestFormerLeaderAnswersWithWhatIsOnDisk(t *testing.T) {
 	t.Parallel()
 	withLeaderLog(t, 3, func(t *testing.T, l *leaderLog) {
-		if err := l.StoreLogs(entries(2, 2, 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.StoreLogs(entries(2, 2, 1)))
 		l.leads.Store(false)
 		has := begun(func() error { return l.GetLog(2, new(raft.Log)) })
 		appends := begun(func() error { return l.StoreLogs(entries(3, 3, 2)) })
@@ -270,16 +263,11 @@ func TestEndsOfWritesInAnyOrder(t *testing.T) {
 			t.Parallel()
 			g := testGroup(t, openTestLog(t, filepath.Join(t.TempDir(), "0.db"), Bolt), 1)
 			g.OnFailure(func(error) {}, func() {})
-			if err := g.StoreLogs(entries(1, 1, 1)); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.StoreLogs(entries(1, 1, 1)))
 			var writes [2]*logWrite
 			for i := range writes { // as storeBehind does
 				index := uint64(i + 2)
-				w, err := g.newWrite(entries(index, index, 1))
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := kit.Must(g.newWrite(entries(index, index, 1)))(t)
 				writes[i] = w
 				g.mu.Lock()
 				g.behind.writes++
@@ -313,9 +301,7 @@ func TestEndsOfWritesInAnyOrder(t *testing.T) {
 func TestBrokenDiskStopsTheLeader(t *testing.T) {
 	t.Parallel()
 	withLeaderLog(t, 1, func(t *testing.T, l *leaderLog) {
-		if err := l.StoreLogs(entries(2, 2, 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.StoreLogs(entries(2, 2, 1)))
 		l.store.pass <- syscall.EIO
 		synctest.Wait()
 		if l.failed.Load() != 1 {

@@ -205,9 +205,7 @@ func (c *crashed) write(t *testing.T, path string) {
 	(&stoppedLog{journal: c.journal}).write(t, path)
 	for name, file := range c.files {
 		at := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(at, file.data, 0o600), os.Truncate(at, file.length)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(os.WriteFile(at, file.data, 0o600), os.Truncate(at, file.length)))
 	}
 }
 
@@ -238,9 +236,7 @@ func (c *crashed) crashEverywhere(t *testing.T) (all []crashed) {
 		setTerm(t, l, 5, term)
 	}
 	files.before("close")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	files.before("end")
 	return all
 }

@@ -25,9 +25,7 @@ func TestLogOpensOnAFullDisk(t *testing.T) {
 		if kit.CountFiles(t, filepath.Dir(path), "*"+freshSuffix) > 0 {
 			t.Error("a file is left that takes space")
 		}
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.Remove(filler))
 		return got, err
 	}
 	if got, err := open(&killed); err != nil || !maps.Equal(got, killed.values) {

@@ -32,10 +32,7 @@ type stoppedLog struct {
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := kit.Must(os.ReadFile(path))(t)
 	return content
 }
 
@@ -46,10 +43,7 @@ func readStopped(t *testing.T, path string, values map[string]string) stoppedLog
 	s.boltBytes = int64(len(s.bolt))
 	size := os.Getpagesize()
 	s.bolt = bytes.Clone(s.bolt[:(len(bytes.TrimRight(s.bolt, "\x00"))+size-1)/size*size])
-	paths, err := filepath.Glob(filepath.Join(filepath.Dir(path), JournalFolder, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := kit.Must(filepath.Glob(filepath.Join(filepath.Dir(path), JournalFolder, "*")))(t)
 	for _, p := range paths {
 		s.journal[filepath.Base(p)] = readFile(t, p)
 	}
@@ -95,30 +89,21 @@ func valuesOf(t *testing.T, l *Log) map[string]string {
 
 func setTerm(t *testing.T, l *Log, id fsm.PartitionID, term uint64) {
 	t.Helper()
-	if err := testGroup(t, l, id).SetUint64([]byte(keyTerm), term); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, id).SetUint64([]byte(keyTerm), term))
 }
 
 // stopLogs returns the folder of a log some transactions ago, at the end of its process, and after an orderly end.
 func stopLogs(t *testing.T) (older, killed, closed stoppedLog) {
 	t.Helper()
 	path := filepath.Join(kit.MemoryDir(t), "raft.db")
-	l, err := Open(Config{Path: path, Kind: Journal, SegmentBytes: 4096, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(Open(Config{Path: path, Kind: Journal, SegmentBytes: 4096, Logger: slog.New(slog.DiscardHandler)}))(t)
 	for id := range fsm.PartitionID(copyTestGroups) {
 		g := testGroup(t, l, id)
 		name := fmt.Sprintf("a-member-with-a-long-name-%d.1", id)
-		if err := errors.Join(g.SetOwner(name), g.SetUint64([]byte(raftKeyVoteTerm), 3), g.Set([]byte(raftKeyVoteCand), []byte(name))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(g.SetOwner(name), g.SetUint64([]byte(raftKeyVoteTerm), 3), g.Set([]byte(raftKeyVoteCand), []byte(name))))
 		setTerm(t, l, id, 3)
 	}
-	if err := testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)))
 	older = readStopped(t, path, valuesOf(t, l))
 	for id := range fsm.PartitionID(copyTestGroups) {
 		if id%3 == 0 {
@@ -126,9 +111,7 @@ func stopLogs(t *testing.T) (older, killed, closed stoppedLog) {
 		}
 	}
 	killed = readStopped(t, path, valuesOf(t, l))
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	return older, killed, readStopped(t, path, killed.values)
 }
 
@@ -291,9 +274,7 @@ func TestDamagedCopyHarmsNothing(t *testing.T) {
 	// An error of the disk is none of the file.
 	killed.copy = nil
 	killed.write(t, path)
-	if err := os.Mkdir(path+copySuffix, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(path+copySuffix, 0o700))
 	if _, err := openStopped(t, path); err == nil || errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a copy that cannot be read: %v", err)
 	}
@@ -313,9 +294,7 @@ func TestFormerFileIsRefused(t *testing.T) {
 		setTerm(t, l, 5, 7)
 		want := valuesOf(t, l)
 		lagging := readStopped(t, path, want)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.Close())
 		for what, restored := range map[string]stoppedLog{"lagging": lagging, "closed": readStopped(t, path, want)} {
 			restored.checkRestored(t, path, name+", "+what)
 			if now, before := newestOf(t, restored.bolt), newestOf(t, former.bolt); now >= before {
@@ -330,10 +309,7 @@ func TestFormerFileIsRefused(t *testing.T) {
 // newestOf returns the newest transaction of a raft-boltdb file.
 func newestOf(t *testing.T, bolt []byte) uint64 {
 	t.Helper()
-	metas, err := readMetas(bytes.NewReader(bolt))
-	if err != nil {
-		t.Fatal(err)
-	}
+	metas := kit.Must(readMetas(bytes.NewReader(bolt)))(t)
 	return metas.newest
 }
 
@@ -346,9 +322,7 @@ func TestUnfinishedFilesAreReplaced(t *testing.T) {
 	for _, part := range [][]byte{nil, killed.bolt[:5000], make([]byte, 4096)} {
 		killed.write(t, path)
 		for _, name := range []string{path + freshSuffix, path + copySuffix + freshSuffix} {
-			if err := os.WriteFile(name, part, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.WriteFile(name, part, 0o600))
 		}
 		if got, err := openStopped(t, path); err != nil || !cmp.Equal(got, killed.values) {
 			t.Errorf("%v %s", err, cmp.Diff(killed.values, got))
@@ -364,9 +338,7 @@ func TestDamageWhileTheLogIsOpenHasNoEffect(t *testing.T) {
 	for id := range fsm.PartitionID(3) {
 		setTerm(t, l, id, 5)
 	}
-	if err := testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)))
 	want := valuesOf(t, l)
 	content := bytes.TrimRight(readFile(t, path), "\x00")
 	for at := 2 * os.Getpagesize(); at < len(content); at++ {
@@ -386,9 +358,7 @@ func TestCopyIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(kit.MemoryDir(t), "raft.db")
 	l := openTestLog(t, path, Journal)
-	if err := testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)))
 	most, rewritten := 0, false
 	for term := uint64(1); !rewritten || term%100 > 0; term++ {
 		setTerm(t, l, 1, term)
@@ -414,9 +384,7 @@ func TestCopyThatFailsIsWrittenAnew(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(kit.MemoryDir(t), "raft.db")
 	l := openTestLog(t, path, Journal)
-	if err := testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)))
 	store := l.store.(*journalStore).Store.(*valueStore)
 	at := filepath.Join(kit.MemoryDir(t), "log", "raft.db")
 	for term := uint64(1); term < 4; term++ {
@@ -476,9 +444,7 @@ func TestCopyEndsWhenTheFileIsUnknown(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(kit.MemoryDir(t), "raft.db")
 	l := openTestLog(t, path, Journal)
-	if err := testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)))
 	store := l.store.(*journalStore).Store.(*valueStore)
 	file := store.Store
 	store.Store = failingStore{file}
@@ -487,9 +453,7 @@ func TestCopyEndsWhenTheFileIsUnknown(t *testing.T) {
 	}
 	store.Store = file
 	store.closeCopy() // so that the next change writes it anew
-	if err := store.Set([]byte("4/"+keyTerm), indexKey(5)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, store.Set([]byte("4/"+keyTerm), indexKey(5)))
 	killed := readStopped(t, path, map[string]string{"3/" + keyTerm: string(indexKey(4)), "4/" + keyTerm: string(indexKey(5))})
 	killed.checkRestored(t, filepath.Join(kit.MemoryDir(t), "log", "raft.db"), "a change that failed")
 }

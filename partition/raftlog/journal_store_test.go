@@ -23,9 +23,7 @@ func TestLogKeepsItsKind(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind Kind) {
 		path := filepath.Join(t.TempDir(), "raft.db")
 		l := openTestLog(t, path, kind)
-		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()))
 		other := map[Kind]Kind{Bolt: Journal, Journal: Bolt}[kind]
 		if _, err := Open(Config{Path: path, Kind: other, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrOtherKind) {
 			t.Errorf("%s opened as %s: %v", kind, other, err)
@@ -44,9 +42,7 @@ func TestJournalBelongsToItsLog(t *testing.T) {
 	for range 2 {
 		dir := t.TempDir()
 		l := openTestLog(t, filepath.Join(dir, "raft.db"), Journal)
-		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()))
 		dirs = append(dirs, dir)
 	}
 	open := func() error {
@@ -58,21 +54,15 @@ func TestJournalBelongsToItsLog(t *testing.T) {
 		return err
 	}
 	folder := filepath.Join(dirs[0], JournalFolder)
-	if err := os.Rename(folder, folder+".kept"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(folder, folder+".kept"))
 	if err := open(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without its journal: %v", err)
 	}
-	if err := errors.Join(os.Rename(filepath.Join(dirs[1], JournalFolder), folder)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.Rename(filepath.Join(dirs[1], JournalFolder), folder)))
 	if err := open(); err == nil {
 		t.Error("a log was opened with another journal")
 	}
-	if err := errors.Join(os.Remove(filepath.Join(dirs[0], "raft.db")), os.RemoveAll(folder), os.Rename(folder+".kept", folder)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.Remove(filepath.Join(dirs[0], "raft.db")), os.RemoveAll(folder), os.Rename(folder+".kept", folder)))
 	if err := open(); err == nil {
 		t.Error("a journal without its file was opened")
 	}
@@ -87,13 +77,9 @@ func TestLogKeepsAllFieldsOfAnEntry(t *testing.T) {
 		want := raft.Log{
 			Index: 7, Term: 3, Type: raft.LogConfiguration, Data: []byte("data"), Extensions: entrysum.Append(nil, []byte("data")), AppendedAt: time.Unix(5, 6),
 		}
-		if err := errors.Join(testGroup(t, l, 9).StoreLog(&want), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, errors.Join(testGroup(t, l, 9).StoreLog(&want), l.Close()))
 		var got raft.Log
-		if err := testGroup(t, openTestLog(t, path, kind), 9).GetLog(7, &got); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, testGroup(t, openTestLog(t, path, kind), 9).GetLog(7, &got))
 		if kind == Bolt {
 			want.Extensions = nil // a journal verifies it, raft-boltdb does not
 		}
@@ -109,9 +95,7 @@ func TestLogStoresTheChecksumOfAnEntry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
 	l := openTestLog(t, path, Journal)
 	changed := raft.Log{Index: 1, Term: 1, Data: []byte("datA"), Extensions: entrysum.Append(nil, []byte("data"))}
-	if err := errors.Join(testGroup(t, l, 9).StoreLog(&changed), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(testGroup(t, l, 9).StoreLog(&changed), l.Close()))
 	if err := testGroup(t, openTestLog(t, path, Journal), 9).GetLog(1, new(raft.Log)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("read with %v, want damage", err)
 	}
@@ -124,13 +108,9 @@ func TestDamagedEntryStopsItsGroup(t *testing.T) {
 	l := openTestLog(t, path, Journal)
 	for _, id := range []fsm.PartitionID{1, 2} {
 		e := raft.Log{Index: 1, Term: 1, Data: []byte{byte(id), 1, 2, 3}}
-		if err := testGroup(t, l, id).StoreLog(&e); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, testGroup(t, l, id).StoreLog(&e))
 	}
-	if err := errors.Join(testGroup(t, l, 2).StoreLogs(entries(2, 3, 1)), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(testGroup(t, l, 2).StoreLogs(entries(2, 3, 1)), l.Close()))
 	segments, err := filepath.Glob(filepath.Join(filepath.Dir(path), JournalFolder, "*"))
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
@@ -152,9 +132,7 @@ func TestDamagedEntryStopsItsGroup(t *testing.T) {
 	if err := <-stopped; !errors.Is(err, disk.ErrDamaged) {
 		t.Error(err)
 	}
-	if err := l.Forget(1); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Forget(1))
 	if err := testGroup(t, l, 1).Reconcile(0, 0); err != nil {
 		t.Error(err)
 	}
@@ -167,9 +145,7 @@ func TestUndecidedBatchIsCutOnRequest(t *testing.T) {
 	path := filepath.Join(kit.MemoryDir(t), "raft.db")
 	l := openTestLog(t, path, Journal)
 	for i := uint64(1); i <= 2; i++ {
-		if err := testGroup(t, l, 1).StoreLogs(entries(i, i, 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, testGroup(t, l, 1).StoreLogs(entries(i, i, 1)))
 	}
 	killed := readStopped(t, path, nil)
 	const secondBatch, firstRecord, sector = 2 * 512, 64, 512
@@ -188,9 +164,7 @@ func TestUndecidedBatchIsCutOnRequest(t *testing.T) {
 		if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 1}) {
 			t.Errorf("got entries %+v, want 1 to 1", got)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, l.Close())
 	}
 	checkOpen(disk.ErrDamaged)
 	for _, want := range []bool{true, false} {

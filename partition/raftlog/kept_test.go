@@ -3,6 +3,8 @@ package raftlog
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // A leader keeps the end of what raft deletes until it need not any more; a replica that does not lead keeps nothing, and
@@ -19,9 +21,7 @@ func testLeaderKeepsPartOfWhatRaftDeletes(t *testing.T, kind Kind) {
 	keep := func() uint64 { return from }
 	g.SetLeader(func() bool { return leads })
 	g.KeepFrom(keep)
-	if err := g.StoreLogs(entries(1, 100, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(entries(1, 100, 1)))
 	begins := func(err error, want uint64) {
 		t.Helper()
 		if first, _ := g.FirstIndex(); err != nil || first != want {

@@ -38,20 +38,14 @@ const testSegmentBytes = 64 << 10
 
 func openTestLog(t *testing.T, path string, kind Kind) *Log {
 	t.Helper()
-	l, err := Open(Config{Path: path, Kind: kind, SegmentBytes: testSegmentBytes, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(Open(Config{Path: path, Kind: kind, SegmentBytes: testSegmentBytes, Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 func testGroup(t *testing.T, l *Log, id fsm.PartitionID) *Group {
 	t.Helper()
-	g, err := l.Group(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := kit.Must(l.Group(id))(t)
 	return g
 }
 
@@ -75,18 +69,13 @@ func checkKeys(t *testing.T, path string, kind Kind, want int) {
 	if kind != Bolt {
 		return
 	}
-	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := kit.Must(bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true}))(t)
 	n := 0
 	_ = db.View(func(tx *bbolt.Tx) error {
 		n = tx.Bucket([]byte("logs")).Stats().KeyN
 		return nil
 	})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, db.Close())
 	if n != want {
 		t.Errorf("%d keys in the file, want %d", n, want)
 	}
@@ -119,9 +108,7 @@ func testLogHoldsManyGroups(t *testing.T, kind Kind) {
 	}
 	t.Logf("%.1f entries a commit", float64(s.Entries)/float64(s.Commits))
 	// A restart finds the same.
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	l = openTestLog(t, path, kind)
 	for id := range fsm.PartitionID(groups) {
 		g := testGroup(t, l, id)
@@ -160,13 +147,9 @@ func testLogDeletesRanges(t *testing.T, kind Kind) {
 			other := testGroup(t, l, 4)
 			g := testGroup(t, l, 5)
 			for _, x := range []*Group{other, g, testGroup(t, l, 6)} {
-				if err := x.StoreLogs(entries(1, 1500, 1)); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, x.StoreLogs(entries(1, 1500, 1)))
 			}
-			if err := g.DeleteRange(tt.low, tt.high); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.DeleteRange(tt.low, tt.high))
 			check := func(g *Group) {
 				t.Helper()
 				if diff := cmp.Diff(tt.want, rangeOf(g)); diff != "" {
@@ -181,9 +164,7 @@ func testLogDeletesRanges(t *testing.T, kind Kind) {
 				}
 			}
 			check(g)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, l.Close())
 			want := 3000
 			if tt.want.Last > 0 {
 				want += int(tt.want.Last - tt.want.First + 1)
@@ -206,16 +187,12 @@ func TestLogRefusesHoles(t *testing.T) {
 func testLogRefusesHoles(t *testing.T, kind Kind) {
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 1)
-	if err := g.StoreLogs(entries(1, 10, 1)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(entries(1, 10, 1)))
 	if err := g.DeleteRange(3, 5); err == nil {
 		t.Error("a hole was made")
 	}
 	// After a snapshot from the leader raft continues behind it; older entries are dropped.
-	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(entries(100, 101, 2)))
 	if diff := cmp.Diff(IndexRange{100, 101}, rangeOf(g)); diff != "" {
 		t.Error(diff)
 	}
@@ -240,21 +217,15 @@ func testVoteIsWrittenAsOneValue(t *testing.T, kind Kind) {
 		t.Fatalf("raft wants this very error: %v", err)
 	}
 	vote := func(term uint64, cand string) {
-		if err := g.SetUint64([]byte(raftKeyVoteTerm), term); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.SetUint64([]byte(raftKeyVoteTerm), term))
 		if cand == "" {
 			return
 		}
-		if err := g.Set([]byte(raftKeyVoteCand), []byte(cand)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.Set([]byte(raftKeyVoteCand), []byte(cand)))
 	}
 	vote(5, "a")
 	vote(6, "") // the process dies between the two writes
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	l = openTestLog(t, path, kind)
 	g = testGroup(t, l, 3)
 	term, err := g.GetUint64([]byte(raftKeyVoteTerm))
@@ -275,12 +246,8 @@ func TestLogForgetsAGroup(t *testing.T) {
 func testLogForgetsAGroup(t *testing.T, kind Kind) {
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 3)
-	if err := errors.Join(g.StoreLogs(entries(1, 5, 1)), g.SetUint64([]byte(keyTerm), 9)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Forget(3); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(g.StoreLogs(entries(1, 5, 1)), g.SetUint64([]byte(keyTerm), 9)))
+	kit.OK(t, l.Forget(3))
 	g = testGroup(t, l, 3)
 	if has, err := raft.HasExistingState(g, g, raft.NewInmemSnapshotStore()); has || err != nil {
 		t.Errorf("state is left: %v %v", has, err)
@@ -344,14 +311,9 @@ func testCachesOfAllGroupsAreBounded(t *testing.T, kind Kind) {
 	const groups, entries = 16, 12
 	data := make([]byte, 100<<10)
 	appendTo := func(id fsm.PartitionID, from, to uint64) *Group {
-		g, err := l.Group(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := kit.Must(l.Group(id))(t)
 		for i := from; i <= to; i++ {
-			if err := g.StoreLog(&raft.Log{Index: i, Term: 1, Data: data}); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.StoreLog(&raft.Log{Index: i, Term: 1, Data: data}))
 			if cached := l.cached.Load(); cached > logCacheBytesMax {
 				t.Fatalf("%d bytes are cached", cached)
 			}
@@ -438,9 +400,7 @@ func testLogAppendsInPieces(t *testing.T, kind Kind) {
 		}
 		return list
 	}
-	if err := g.StoreLogs(append(large(1, 10, 1), &raft.Log{Index: 11, Term: 1, Data: make([]byte, 2*logAppendBytesMax)})); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(append(large(1, 10, 1), &raft.Log{Index: 11, Term: 1, Data: make([]byte, 2*logAppendBytesMax)})))
 	if diff := cmp.Diff([]int{800 << 10, 800 << 10, 800 << 10, 800 << 10, 800 << 10, 2 * logAppendBytesMax}, store.sizes); diff != "" {
 		t.Error(diff)
 	}
@@ -449,9 +409,7 @@ func testLogAppendsInPieces(t *testing.T, kind Kind) {
 		t.Errorf("of a store that fails: %v", err)
 	}
 	store.left = -1
-	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(large(12, 12, 2)))
 	if diff := cmp.Diff(IndexRange{1, 12}, rangeOf(g)); diff != "" {
 		t.Error(diff)
 	}
@@ -459,9 +417,7 @@ func testLogAppendsInPieces(t *testing.T, kind Kind) {
 	if err := g.GetLog(12, &e); err != nil || e.Term != 2 {
 		t.Errorf("entry of term %d, %v", e.Term, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	checkKeys(t, path, kind, 12)
 }
 
@@ -475,18 +431,14 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 func testLogThatContradictsTheSnapshotIsDropped(t *testing.T, kind Kind) {
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 1)
-	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(entries(1, 60, 2)))
 	if err := g.Reconcile(30, 2); err != nil || rangeOf(g).Last != 60 {
 		t.Errorf("a log that fits: %v %+v", err, rangeOf(g))
 	}
 	if err := g.Reconcile(30, 3); err != nil || rangeOf(g) != (IndexRange{}) {
 		t.Errorf("a log that contradicts: %v %+v", err, rangeOf(g))
 	}
-	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, g.StoreLogs(entries(100, 101, 3)))
 	if err := g.Reconcile(30, 3); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log with a hole: %v", err)
 	}
@@ -515,9 +467,7 @@ func testFailedDeletionIsReverted(t *testing.T, kind Kind) {
 		low, high uint64
 	}{{"front", 1, 700}, {"end", 300, 2000}, {"all", 1, 2000}} {
 		g := testGroup(t, l, fsm.PartitionID(len(x.name)))
-		if err := g.StoreLogs(entries(1, 2000, 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, g.StoreLogs(entries(1, 2000, 1)))
 		store.err = errNoSpace
 		if err := g.DeleteRange(x.low, x.high); !disk.IsNoSpace(err) {
 			t.Errorf("%s: %v", x.name, err)

@@ -32,9 +32,7 @@ func contentOf(t *testing.T, l *Log) logContent {
 		c.Ranges[id] = held
 		for i := held.First; i <= held.Last && i > 0; i++ {
 			var e raft.Log
-			if err := g.GetLog(i, &e); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.GetLog(i, &e))
 			c.Entries[id] = append(c.Entries[id], fmt.Sprint(e.Index, e.Term, string(e.Data)))
 		}
 		c.Terms[id], _ = g.GetUint64([]byte(keyTerm))
@@ -67,27 +65,18 @@ func changedPages(before, after []byte) (data, meta []int) {
 // openAfterPowerLoss opens a log whose file has a content, and returns what the log holds.
 func openAfterPowerLoss(t *testing.T, path string, file []byte) logContent {
 	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(os.Create(path))(t)
 	size := os.Getpagesize()
 	zeros := make([]byte, size)
-	if err := f.Truncate(int64(len(file))); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Truncate(int64(len(file))))
 	for at := 0; at < len(file); at += size {
 		page := file[at : at+size]
 		if bytes.Equal(page, zeros) {
 			continue
 		}
-		if _, err := f.WriteAt(page, int64(at)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(f.WriteAt(page, int64(at)))(t)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Close())
 	l := openTestLog(t, path, Bolt)
 	defer func() { _ = l.Close() }()
 	return contentOf(t, l)
@@ -104,10 +93,7 @@ func TestLogSurvivesALossOfPowerInEveryTransaction(t *testing.T) {
 	path, lost := filepath.Join(dir, "raft.db"), filepath.Join(dir, "lost.db")
 	l := openTestLog(t, path, Bolt)
 	read := func() []byte {
-		file, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := kit.Must(os.ReadFile(path))(t)
 		return file
 	}
 	file, content, states := read(), contentOf(t, l), 0

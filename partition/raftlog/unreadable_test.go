@@ -109,27 +109,17 @@ func TestUnreadableBoltLogBeginsAnew(t *testing.T) {
 		if err != nil {
 			t.Fatalf("open the log: %v", err)
 		}
-		g, err := l.Group(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := kit.Must(l.Group(1))(t)
 		return l, g
 	}
 	l, g := open(disk.OS{})
-	if err := errors.Join(g.SetOwner("m0.1"), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(g.SetOwner("m0.1"), l.Close()))
+	content := kit.Must(os.ReadFile(path))(t)
 	l, g = open(&onceBad{badPage: badPage{path: path, at: int64(os.Getpagesize() + 20)}})
 	if name, err := g.Owner(); name != "" || err != nil {
 		t.Errorf("the log that began anew names the replica %q (%v), want none", name, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, l.Close())
 	if kept, err := os.ReadFile(path + unreadableSuffix); err != nil || !bytes.Equal(kept, content) {
 		t.Errorf("the file was not kept as it was: %d bytes (%v), want %d", len(kept), err, len(content))
 	}

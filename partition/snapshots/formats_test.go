@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestJSONFormats verifies that stored JSON keeps its form.
@@ -43,13 +44,8 @@ func exampleManifest() Manifest {
 func TestManifestKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := writeManifest(disk.OS{}, dir, exampleManifest()); err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(filepath.Join(dir, manifestFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, writeManifest(disk.OS{}, dir, exampleManifest()))
+	written := kit.Must(os.ReadFile(filepath.Join(dir, manifestFile)))(t)
 	golden.Compare(t, "testdata/manifest-v1.hex", append(hex.AppendEncode(nil, written), '\n'))
 	if read, err := readManifest(disk.OS{}, dir); err != nil || !reflect.DeepEqual(read, exampleManifest()) {
 		t.Errorf("read %+v, %v", read, err)

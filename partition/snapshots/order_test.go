@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // An older snapshot that a leader sends is refused, and the newest one is found again whatever the order in
@@ -25,13 +26,9 @@ func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"2-500-1", "2-1-7000", "1-900-8000"} { // the others are older, with higher serials
-		if err := (disk.OS{}).MkdirAll(filepath.Join(dir, name), disk.FolderMode); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, (disk.OS{}).MkdirAll(filepath.Join(dir, name), disk.FolderMode))
 	}
-	if err := writeManifest(disk.OS{}, filepath.Join(dir, "2-500-1"), newest); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, writeManifest(disk.OS{}, filepath.Join(dir, "2-500-1"), newest))
 	found, serial, err := Find(disk.OS{}, dir)
 	if err != nil || found.end() != end || serial != 8000 {
 		t.Error(found, serial, err)

@@ -125,10 +125,7 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
 			leader := m.open(t, "A", nil)
 			serve(t, m.open(t, "B", nil), f.handle)
-			p, err := leader.AppendEntriesPipeline("B.1", "B")
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 			defer func() { _ = p.Close() }()
 			request := largeRequest(entries, size)
 			sent := make(chan error, 1)
@@ -192,22 +189,15 @@ func TestCommitIndexEndsWithWhatIsStored(t *testing.T) {
 		return []*raft.AppendEntriesRequest{entries, {Term: 1, PrevLogEntry: 3, PrevLogTerm: 1, LeaderCommitIndex: committed}}
 	}
 	for i, request := range requests() {
-		if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)))
 		if got := <-told; got != stored {
 			t.Errorf("request %d: committed up to %d", i, got)
 		}
 	}
-	p, err := leader.AppendEntriesPipeline("B.1", "B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 	defer func() { _ = p.Close() }()
 	send := func(request *raft.AppendEntriesRequest) uint64 {
-		if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.AppendEntries(request, new(raft.AppendEntriesResponse)))(t)
 		<-p.Consumer()
 		return <-told
 	}
@@ -246,9 +236,7 @@ func replicateSlowly(t *testing.T, entries, size, perSecond int) {
 	request := largeRequest(entries, size)
 	begun := time.Now()
 	for len(request.Entries) > 0 { // as raft does
-		if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)))
 		have := f.end()
 		if counted(request) != have {
 			t.Fatalf("the leader counts up to %d, the follower has %d", counted(request), have)

@@ -31,10 +31,7 @@ func framedPair(t *testing.T) (s *framedStream, deadlines <-chan time.Time, answ
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	go func() { _, _ = io.Copy(io.Discard, far) }()
 	c := deadlineConn{near, make(chan time.Time, 16)}
-	conn, err := NewStreams(StreamConfig{}).track(&trackedConn{Conn: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(NewStreams(StreamConfig{}).track(&trackedConn{Conn: c}))(t)
 	return &framedStream{conn: conn, answers: bufio.NewReader(conn)}, c.set, func() {
 		frame, err := appendAnswer(nil, appendFrame, raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 1, Success: true}})
 		if err == nil {
@@ -61,17 +58,12 @@ func TestAnswerDeadlineFitsItsRequest(t *testing.T) {
 	const large = requestBytesMax - 1<<10
 	const largeTime = streamRequestTimeout + large*time.Second/streamBytesPerSecondMin
 	s, deadlines, answer := framedPair(t)
-	p, err := newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s))(t)
 	defer func() { _ = p.Close() }()
 	if at := <-deadlines; !at.IsZero() {
 		t.Errorf("before the first request: %v", at)
 	}
-	if _, err := p.AppendEntries(largeRequest(1, large), new(raft.AppendEntriesResponse)); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.AppendEntries(largeRequest(1, large), new(raft.AppendEntriesResponse)))(t)
 	checkDeadline(t, "a large request", deadlines, largeTime+time.Second)
 	sent := make(chan error, 1)
 	go func() {
@@ -105,9 +97,7 @@ func TestCallDeadlineFitsItsRequest(t *testing.T) {
 	const size = 3 << 20
 	s, deadlines, answer := framedPair(t)
 	go answer()
-	if err := s.call(largeRequest(1, size), new(raft.AppendEntriesResponse), nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, s.call(largeRequest(1, size), new(raft.AppendEntriesResponse), nil))
 	checkDeadline(t, "a request", deadlines, streamRequestTimeout+size*time.Second/streamBytesPerSecondMin+time.Second)
 	go answer() // of another kind: the call fails
 	install := &raft.InstallSnapshotRequest{Size: size}

@@ -83,10 +83,7 @@ func TestFrameBytes(t *testing.T) {
 	answers := sampleAnswers()
 	names := []string{"append two entries", "vote", "pre-vote", "install snapshot", "timeout now", "append with empty fields, refused"}
 	for i, request := range sampleRequests() {
-		answer, err := appendAnswer(nil, kindOf(request), answers[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := kit.Must(appendAnswer(nil, kindOf(request), answers[i]))(t)
 		written = fmt.Appendf(written, "%s: %x\n", names[i], frameOf(t, request))
 		written = fmt.Appendf(written, "answer: %x\n", answer)
 	}
@@ -99,10 +96,7 @@ func TestFramesAreReadBack(t *testing.T) {
 	answers := sampleAnswers()
 	for i, want := range sampleRequests() {
 		frame := frameOf(t, want)
-		read, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), frameBytesMax)
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := kit.Must(readFrame(bufio.NewReader(bytes.NewReader(frame)), frameBytesMax))(t)
 		kind, fields := read.kind, read.body
 		if got, err := decodeRequest(&read); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%T came back as %+v, %v", want, got, err)
@@ -152,14 +146,8 @@ func withSums(kind frameKind, body []byte) *frame {
 // readBackAnswer writes and reads the frame of an answer.
 func readBackAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) *frame {
 	t.Helper()
-	frame, err := appendAnswer(nil, asked, answer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax)
-	if err != nil {
-		t.Fatal(err)
-	}
+	frame := kit.Must(appendAnswer(nil, asked, answer))(t)
+	f := kit.Must(readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax))(t)
 	return &f
 }
 
@@ -331,10 +319,7 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	leader := m.open(t, "A", nil)
 	f := &follower{}
 	serve(t, m.open(t, "B", nil), f.handle)
-	p, err := leader.AppendEntriesPipeline("B.1", "B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 	defer func() { _ = p.Close() }()
 	sent := make(chan error, 1)
 	go func() {
@@ -367,15 +352,10 @@ func TestPipelineEndsWithItsStream(t *testing.T) {
 	leader, f := m.open(t, "A", nil), m.open(t, "B", nil)
 	arrived := make(chan raft.RPC, 1)
 	serve(t, f, func(rpc raft.RPC) { arrived <- rpc })
-	p, err := leader.AppendEntriesPipeline("B.1", "B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 	defer func() { _ = p.Close() }()
 	request := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}
-	if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(p.AppendEntries(request, new(raft.AppendEntriesResponse)))(t)
 	<-arrived
 	_ = f.cfg.Streams.Close()
 	if got := <-p.Consumer(); got.Response().Success || got.Error() == nil || got.Request() != request {
@@ -403,10 +383,7 @@ func TestFlippedBitIsFound(t *testing.T) {
 	t.Parallel()
 	answers := sampleAnswers()
 	for i, request := range sampleRequests() {
-		answer, err := appendAnswer(nil, kindOf(request), answers[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := kit.Must(appendAnswer(nil, kindOf(request), answers[i]))(t)
 		for _, sent := range [][]byte{frameOf(t, request), answer} {
 			for bit := range 8 * len(sent) {
 				sent[bit/8] ^= 1 << (bit % 8)
@@ -437,13 +414,8 @@ func TestMalformedFrameEndsItsStream(t *testing.T) {
 		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x06\x00\x00\x00\x02\x01\x00\x00\x00\x00", "an unknown kind": "\x06\x00\x00\x00\x01\x09\x00\x00\x00\x00",
 		"no fields": "\x06\x00\x00\x00\x01\x01\x00\x00\x00\x00", "a flipped bit": flipBit(t, 6), "a flipped bit in the data of an entry": flipBit(t, -1),
 	} {
-		conn, err := m.dial(t.Context(), "B", 1, "B.1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, sent); err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(m.dial(t.Context(), "B", 1, "B.1"))(t)
+		kit.Must(io.WriteString(conn, sent))(t)
 		if b, err := io.ReadAll(conn); len(b) > 0 || err != nil && !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%s: answered %x, %v", name, b, err)
 		}

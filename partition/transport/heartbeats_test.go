@@ -67,10 +67,7 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
 	tr := Transport{cfg: new(Config), heartbeats: newHeartbeats()}
-	p, err := newPipeline(tr, "peer", s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(newPipeline(tr, "peer", s))(t)
 	defer func() { _ = p.Close() }()
 	ask := func(what string, prev, commit uint64, entries []*raft.Log, want bool) {
 		t.Helper()
@@ -128,19 +125,12 @@ func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
 		rpc.Respond(&raft.AppendEntriesResponse{Term: term.Load(), Success: term.Load() == 1}, nil)
 	})
 	heartbeat := func() {
-		if err := leader.AppendEntries("B.1", "B", &raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, leader.AppendEntries("B.1", "B", &raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse)))
 	}
-	p, err := leader.AppendEntriesPipeline("B.1", "B")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 	defer func() { _ = p.Close() }()
 	repeat := func() {
-		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse)))(t)
 	}
 	repeat()
 	<-p.Consumer()
@@ -157,26 +147,19 @@ func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
 func TestIdlePipelineEndsWithItsStream(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
-	p, err := newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s))(t)
 	ask := func() error {
 		_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse))
 		return err
 	}
-	if err := ask(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, ask())
 	answer()
 	<-p.Consumer()
 	kit.Eventually(t, "the answer is with raft", func() bool { return len(p.inFlight) == 0 })
 	if err := ask(); err != nil {
 		t.Errorf("a request without news: %v", err)
 	}
-	if err := s.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, s.conn.Close())
 	<-p.closed
 	if err := ask(); err == nil {
 		t.Error("a request without news succeeds on a stream that has ended")

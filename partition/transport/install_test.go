@@ -95,9 +95,7 @@ func TestLaterSnapshotReplacesTheOneInProgress(t *testing.T) {
 	running := &reception{from: strings.NewReader(strings.Repeat("x", 100)), term: 5, ended: make(chan struct{})}
 	closed := make(chan struct{})
 	var rs receptions
-	if err := rs.begin(running, closed); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, rs.begin(running, closed))
 	if err := rs.begin(&reception{term: 4}, closed); !errors.Is(err, errOlderTerm) {
 		t.Errorf("an older term: %v", err)
 	}

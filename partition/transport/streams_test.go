@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestStreamsOfAPeerAreBounded: a peer that opens ever more streams loses those on which nothing arrives; one that it
@@ -17,10 +18,7 @@ func TestStreamsOfAPeerAreBounded(t *testing.T) {
 	open := func(from fsm.MemberID) (theirs, ours net.Conn) {
 		theirs, far := net.Pipe()
 		s.Accepted(from, far)
-		ours, err := s.accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ours = kit.Must(s.accept())(t)
 		return theirs, ours
 	}
 	use := func(theirs, ours net.Conn) bool {

@@ -33,10 +33,7 @@ func (m *mesh) listen() (net.Listener, error) {
 // open creates the transport of a replica.
 func (m *mesh) open(t testing.TB, member fsm.MemberID, tune func(*Config)) Transport {
 	t.Helper()
-	listener, err := m.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(m.listen())(t)
 	m.mu.Lock()
 	if m.addresses == nil {
 		m.addresses = make(map[fsm.MemberID]string)
@@ -117,10 +114,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 				rpc.Respond(&answers[min(n, 1)], nil)
 				n++
 			})
-			p, err := leader.AppendEntriesPipeline("B.1", "B")
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := kit.Must(leader.AppendEntriesPipeline("B.1", "B"))(t)
 			var commit uint64
 			send := func() error {
 				commit++ // otherwise the request says nothing new and is not sent
@@ -172,9 +166,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	back := m.open(t, "B", nil)
 	serve(t, back, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil) })
 	kit.Eventually(t, "the entries get there", func() bool {
-		if err := ask(0); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, ask(0))
 		select {
 		case err := <-sent:
 			if err != nil {

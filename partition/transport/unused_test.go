@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestUnusedStreamsAreClosed: a replica that is asked nothing any more, because it was removed or this replica does not lead, costs
@@ -55,15 +56,10 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 			}
 		}
 		heartbeat("B.1", "B") // is removed
-		p, err := tr.AppendEntriesPipeline("F.1", "F")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(tr.AppendEntriesPipeline("F.1", "F"))(t)
 		defer func() { _ = p.Close() }()
 		heartbeat("F.1", "F")
-		if err := tr.RequestVote("D.1", "D", new(raft.RequestVoteRequest), new(raft.RequestVoteResponse)); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, tr.RequestVote("D.1", "D", new(raft.RequestVoteRequest), new(raft.RequestVoteResponse)))
 		failures := tr.heartbeats.failures("F.1")
 		check("at first", map[fsm.MemberID]int{"B": 1, "F": 2, "D": 1})
 		for range 8 {
@@ -115,13 +111,8 @@ func idleRaft(t *testing.T, tr Transport, group ...raft.ServerID) *raft.Raft {
 		servers.Servers = append(servers.Servers, raft.Server{ID: id, Address: raft.ServerAddress(id)})
 	}
 	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
-	if err := raft.BootstrapCluster(conf, store, store, snapshots, tr, servers); err != nil {
-		t.Fatal(err)
-	}
-	r, err := raft.NewRaft(conf, nil, store, store, snapshots, tr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, raft.BootstrapCluster(conf, store, store, snapshots, tr, servers))
+	r := kit.Must(raft.NewRaft(conf, nil, store, store, snapshots, tr))(t)
 	tr.SetRaft(r)
 	return r
 }

@@ -175,6 +175,24 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// OK ends the test if there is an error.
+func OK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Must returns the value of a call that has returned a value and an error, as in kit.Must(os.ReadFile(path))(t). An error ends the
+// test.
+func Must[T any](value T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		OK(t, err)
+		return value
+	}
+}
+
 // WriteFile writes a file that ends with the test, and returns its path.
 func WriteFile(t testing.TB, content string) string {
 	t.Helper()
