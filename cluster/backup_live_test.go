@@ -81,13 +81,8 @@ func TestRestoredClusterServesAndOthersJoinIt(t *testing.T) {
 		node := again.start(0)
 		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 		defer cancel()
-		if err := node.Ready(ctx); err != nil {
-			t.Fatal(err)
-		}
-		members, err := node.operator.Members(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, node.Ready(ctx))
+		members := kit.Must(node.operator.Members(ctx))(t)
 		for _, m := range members {
 			if m.Removed == (m.ID == node.self) {
 				t.Errorf("%+v", m)
@@ -150,9 +145,7 @@ func TestRestoredClusterForwards(t *testing.T) {
 		copies := map[fsm.PartitionID][]byte{}
 		for _, id := range []fsm.PartitionID{1, 2, 3, 4, 0} { // each destination but one is a batch ahead of its source
 			var b bytes.Buffer
-			if err := c.nodes[0].operator.Backup(t.Context(), id, &b); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, c.nodes[0].operator.Backup(t.Context(), id, &b))
 			copies[id] = b.Bytes()
 			arrived++
 			for id, source := range sources {
@@ -166,9 +159,7 @@ func TestRestoredClusterForwards(t *testing.T) {
 
 		again := newFileCluster(t, 1, partitions)
 		again.configs[0].Dir, again.configs[0].Reread = filepath.Join(t.TempDir(), "restored"), readWhole
-		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: again.configs[0].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, backup.Restore(t.Context(), backup.RestoreConfig{Dir: again.configs[0].Dir, Backup: backupOpener(copies), Logger: testLogger()}))
 		again.startAll()
 		const sent = 7
 		for id, source := range sources {
@@ -237,9 +228,7 @@ func restoredClusterRefusesFormerMembers(t *testing.T) {
 	sendMessage(t, c.nodes[old], place, "a")
 	copies := c.backupAll(c.nodes[old], 1)
 	c.configs[restored].Dir = filepath.Join(t.TempDir(), "restored")
-	if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: c.configs[restored].Dir, Backup: backupOpener(copies), Logger: testLogger()}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, backup.Restore(t.Context(), backup.RestoreConfig{Dir: c.configs[restored].Dir, Backup: backupOpener(copies), Logger: testLogger()}))
 	c.start(restored)
 	c.ready()
 	wantApart := func() {
@@ -295,17 +284,13 @@ func TestRestoreOfOnePartitionLeavesTheOthersEmpty(t *testing.T) {
 			Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
 			Backup: backupOpener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
 		}
-		if err := backup.Restore(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, backup.Restore(t.Context(), config))
 		again := newFileCluster(t, 1, 3)
 		again.configs[0].Dir = config.Dir
 		node := again.start(0)
 		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 		defer cancel()
-		if err := node.Ready(ctx); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, node.Ready(ctx))
 		if got := receive(t, node, resolve(t, node, "b")); strings.Join(got, " ") != "in b#1" {
 			t.Errorf("received %q", got)
 		}

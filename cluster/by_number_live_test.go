@@ -127,14 +127,8 @@ func sendReadable(t *testing.T, node *Node, at fsm.EntityRef, i int) {
 		color = "red"
 	}
 	m := jsonmessage.Message{Body: &body, MessageID: &jsonmessage.Value{Go: id}, Properties: map[string]jsonmessage.Value{"color": {Go: color}}}
-	encoded, err := m.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, err := message.Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(m.Encode())(t)
+	stored := kit.Must(message.Parse(encoded))(t)
 	done := make(chan fsm.Code, 1)
 	node.Router().Send(at, []fsm.Message{stored}, func(code fsm.Code) { done <- code })
 	if code := <-done; code != fsm.OK {

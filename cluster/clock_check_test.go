@@ -72,10 +72,7 @@ func memberWithAWrongClockLeadsNothing(t *testing.T) {
 	}
 	other := c.nodes[(wrong+1)%3]
 	kit.Eventually(t, "the status shows it", func() bool {
-		status, err := other.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := kit.Must(other.Status(t.Context()))(t)
 		for _, m := range status.Members {
 			if m.ClockOff != (m.ID == c.nodes[wrong].self) {
 				return false
@@ -150,9 +147,7 @@ func clocksThatAreWrongTogetherMoveNoTime(t *testing.T) {
 		all("the restarted member holds wall time, too", true)
 		sendOne()
 	}
-	if _, err := c.nodes[2].Operator().ConfirmTime(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.nodes[2].Operator().ConfirmTime(t.Context()))(t)
 	all("no member holds wall time", false)
 	sendMessage(t, c.any(), queue, "x")
 	kit.Eventually(t, "wall time follows the clocks", func() bool { return (time.Until(wall(0)) - 3*time.Hour).Abs() < 10*time.Second })

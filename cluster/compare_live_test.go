@@ -140,9 +140,7 @@ func (d divergence) aReplica() (after func()) {
 		operator := d.nodes[odd].Operator()
 		ids := []fsm.MemberID{d.nodes[d.leader].self, d.nodes[(d.leader+2)%3].self, d.nodes[odd].self}
 		for _, members := range [][]fsm.MemberID{ids[:2], ids} {
-			if err := retryUntilLed(t, func() error { return operator.Move(t.Context(), d.id, members) }); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, retryUntilLed(t, func() error { return operator.Move(t.Context(), d.id, members) }))
 			kit.Eventually(t, "it is moved", func() bool {
 				all, err := operator.node.placementFromLeader(t.Context(), d.id)
 				if err != nil || all.Partitions[0].Target != nil || len(all.Partitions[0].Replicas) != len(members) {

@@ -24,29 +24,18 @@ func startingMembersDoNotAnswerFromAnOldSnapshot(t *testing.T) {
 	space := c.nodes[0].Router().In(fsm.DefaultNamespace)
 	createQueue(t, c.nodes[0], "q")
 	rules := []fsm.AccessRule{{Name: "leaver", Primary: "secret", Rights: fsm.Send}}
-	if err := space.SetAccess(t.Context(), "", 0, rules); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, space.SetAccess(t.Context(), "", 0, rules))
 	for _, node := range c.nodes {
 		kit.Eventually(t, "it has the rule", func() bool {
 			_, shared := node.Router().Access(fsm.DefaultNamespace, "")
 			return len(shared) == 1
 		})
-		if err := node.replicas.Group(fsm.CatalogPartition).Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, node.replicas.Group(fsm.CatalogPartition).Snapshot(t.Context()))
 	}
-	if err := space.DeleteEntity(t.Context(), fsm.QueueEntity, "q"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, space.DeleteEntity(t.Context(), fsm.QueueEntity, "q"))
 	again := createQueue(t, c.nodes[0], "q")
-	if err := space.SetAccess(t.Context(), "", 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	shop, err := c.nodes[0].Router().CreateNamespace(t.Context(), "shop", fsm.NamespaceSettings{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, space.SetAccess(t.Context(), "", 0, nil))
+	shop := kit.Must(c.nodes[0].Router().CreateNamespace(t.Context(), "shop", fsm.NamespaceSettings{}, nil))(t)
 	for i := range c.nodes {
 		c.kill(i)
 	}
@@ -95,9 +84,7 @@ func memberWithoutACatalogQuorum(t *testing.T) {
 			_, known := node.Router().KnownEntity(q.ID)
 			return known
 		})
-		if err := node.replicas.Group(fsm.CatalogPartition).Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, node.replicas.Group(fsm.CatalogPartition).Snapshot(t.Context()))
 	}
 	for i := range c.nodes {
 		c.kill(i)

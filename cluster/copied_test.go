@@ -14,9 +14,7 @@ import (
 func copyFolder(t *testing.T, from string) (to string) {
 	t.Helper()
 	to = kit.MemoryDir(t)
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.CopyFS(to, os.DirFS(from)))
 	return to
 }
 
@@ -47,9 +45,7 @@ func olderDataFolderIsRefused(t *testing.T) {
 	if _, err := c.open(2); !errors.Is(err, datadir.ErrCopied) {
 		t.Fatalf("started again with %v, want %v", err, datadir.ErrCopied)
 	}
-	if _, err := datadir.AcceptRollback(older); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(datadir.AcceptRollback(older))(t)
 	c.start(2)
 	c.ready()
 }

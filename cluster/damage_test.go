@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestMemberWithADamagedIdentityDoesNotStart: a member whose member.json is damaged, or that of another member, refuses to
@@ -20,14 +22,8 @@ func TestMemberWithADamagedIdentityDoesNotStart(t *testing.T) {
 		member := []byte(c.nodes[2].self)
 		c.stop(2)
 		path := filepath.Join(c.configs[2].Dir, "member.json")
-		sound, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := os.ReadFile(filepath.Join(c.configs[1].Dir, "member.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sound := kit.Must(os.ReadFile(path))(t)
+		other := kit.Must(os.ReadFile(filepath.Join(c.configs[1].Dir, "member.json")))(t)
 		flipped := bytes.Clone(sound)
 		flipped[bytes.Index(sound, member)] ^= 1
 		for how, content := range map[string][]byte{
@@ -52,9 +48,7 @@ func TestMemberWithADamagedIdentityDoesNotStart(t *testing.T) {
 			}
 			sendMessage(t, c.nodes[0], resolve(t, c.nodes[0], "orders"), how)
 		}
-		if err := os.WriteFile(path, sound, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, sound, 0o600))
 		c.start(2)
 		c.ready()
 		if counts := countMessages(t, c.nodes[2], resolve(t, c.nodes[2], "orders")); counts.Active != 15 {

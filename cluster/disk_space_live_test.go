@@ -111,12 +111,10 @@ func fullDiskMovesLeaderships(t *testing.T) {
 			t.Errorf("member %d does not know that its disk is full", i)
 		}
 		var all placement.Record
-		if err := retryUntilLed(t, func() (err error) {
+		kit.OK(t, retryUntilLed(t, func() (err error) {
 			all, err = node.placementFromLeader(t.Context(), fsm.CatalogPartition)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, s := range node.operator.Candidates(all, "") {
 			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
 				t.Errorf("member %d gives a placement.Candidate %+v", i, s)

@@ -63,10 +63,7 @@ func settleMessage(t *testing.T, node *Node, at fsm.EntityRef, id fsm.LockID, ve
 
 func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 	t.Helper()
-	counts, err := node.Router().Counts(t.Context(), []fsm.Entity{at.Entity})
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := kit.Must(node.Router().Counts(t.Context(), []fsm.Entity{at.Entity}))(t)
 	counts[0].LastUse = 0 // tests compare numbers of messages
 	return counts[0]
 }
@@ -256,10 +253,7 @@ func mustSend(t *testing.T, node *Node, at fsm.EntityRef, messages ...fsm.Messag
 
 func ruleNames(t *testing.T, node *Node, path string) []string {
 	t.Helper()
-	rules, err := node.Router().In(fsm.DefaultNamespace).Rules(t.Context(), path, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := kit.Must(node.Router().In(fsm.DefaultNamespace).Rules(t.Context(), path, 0, 100))(t)
 	names := []string{}
 	for _, rule := range rules {
 		names = append(names, rule.Name)

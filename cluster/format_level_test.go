@@ -95,18 +95,14 @@ func heldLevelDoesNotRise(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
 	c.ready()
-	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.nodes[0].operator.HoldFormatLevel(t.Context(), 1))
 	c.upgrade(2, 2)
 	c.awaitReconciles(15) // Settle is five of them
 	c.awaitLevel(1)
 	if status, err := c.nodes[1].Status(t.Context()); err != nil || status.FormatLevel != 1 || status.FormatLevelMax != 1 {
 		t.Errorf("status has level %d, held at %d, %v; want 1, held at 1", status.FormatLevel, status.FormatLevelMax, err)
 	}
-	if err := c.nodes[1].operator.HoldFormatLevel(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.nodes[1].operator.HoldFormatLevel(t.Context(), 0))
 	c.awaitLevel(2)
 	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("holding level 1 of a cluster at level 2 gives %v, want %v", err, fsm.PreconditionFails)

@@ -17,6 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -75,10 +76,7 @@ func TestValuesOfRules(t *testing.T) {
 		filter.Bool(true), filter.Int(-7), filter.Double(0.5), filter.Text("text"), filter.Text("\xff"),
 		filter.Time(1_700_000_000_000), filter.ID(filter.GUID{1, 15: 2}), filter.Binary([]byte{0, 255}),
 	} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := kit.Must(json.Marshal(value))(t)
 		written = append(append(written, text...), '\n')
 		var read filter.Value
 		if err := json.Unmarshal(text, &read); err != nil || read != value {

@@ -74,10 +74,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 func TestForwardManyMessages(t *testing.T) { inBubble(t, forwardManyMessages) }
 
 func forwardManyMessages(t *testing.T) {
-	total, err := strconv.Atoi(gocmp.Or(os.Getenv("PEEKLOCK_FORWARD"), "5000"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	total := kit.Must(strconv.Atoi(gocmp.Or(os.Getenv("PEEKLOCK_FORWARD"), "5000")))(t)
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)

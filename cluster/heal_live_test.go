@@ -18,15 +18,9 @@ import (
 // flipInJournal flips a bit of a text in the first entry of the journal of a member that has it.
 func flipInJournal(t *testing.T, dir, text string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, partition.JournalFolder, "*.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := kit.Must(filepath.Glob(filepath.Join(dir, partition.JournalFolder, "*.seg")))(t)
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := kit.Must(os.ReadFile(path))(t)
 		if at := bytes.Index(content, []byte(text)); at >= 0 {
 			kit.FlipBit(t, path, int64(at))
 			return
@@ -190,9 +184,7 @@ func TestLostPartOfTheJournalIsHealed(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, path string){
 		"file": func(t *testing.T, path string) {
 			t.Helper()
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Remove(path))
 		},
 		"head of a batch": func(t *testing.T, path string) { t.Helper(); kit.FlipBit(t, path, 512+40) },
 	} {
@@ -245,14 +237,9 @@ func TestDamagedVotesAreRestored(t *testing.T) {
 		for i := range c.nodes {
 			c.stop(i)
 			path := filepath.Join(c.configs[i].Dir, "raft.db")
-			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := kit.Must(os.ReadFile(path))(t)
 			clear(content[2*os.Getpagesize():]) // behind the meta pages
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.WriteFile(path, content, 0o600))
 		}
 		c.startAll()
 		c.ready()

@@ -47,9 +47,7 @@ func memberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := retryUntilLed(t, func() error { return n.operator.Drain(ctx, n.self) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return n.operator.Drain(ctx, n.self) }))
 	kit.Eventually(t, "drained, and ready", func() bool {
 		return failing(n.Readiness()) == nil && strings.HasPrefix(textOf(n.Readiness(), "membership"), "drained")
 	})

@@ -72,9 +72,7 @@ func idlePartitionedEntitiesDeleteThemselves(t *testing.T) {
 		c.pass(clock, 3*time.Minute)
 		mustSend(t, node, used, fsm.Message{Payload: []byte("to one shard"), PartitionKey: "k"})
 		mustSend(t, node, topic, fsm.Message{Payload: []byte("no use of a subscription")})
-		if _, err := node.Router().Peek(t.Context(), read, 1, 100, 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(node.Router().Peek(t.Context(), read, 1, 100, 1<<20))(t)
 		kit.Eventually(t, "the receivers are reported", func() bool {
 			return clock.now().Sub(node.router.LastActivity(waited.ID)) < time.Minute && clock.now().Sub(node.router.LastActivity(read.ID)) < time.Minute
 		})
@@ -133,10 +131,7 @@ func fencesWithoutUseAreLifted(t *testing.T) {
 	}
 	router := c.nodes[0].router
 	fence := func(shard fsm.Shard, round uint64) uint64 {
-		result, err := router.Command(t.Context(), shard.Partition, fsm.FenceIdle{Entity: shard.Entity, Round: round, Step: fsm.FenceSet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := kit.Must(router.Command(t.Context(), shard.Partition, fsm.FenceIdle{Entity: shard.Entity, Round: round, Step: fsm.FenceSet}))(t)
 		return result.Serial
 	}
 	begun := time.Now()

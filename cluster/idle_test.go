@@ -95,9 +95,7 @@ func deletionOfAnIdleQueueCompletesFromEveryState(t *testing.T) {
 	for _, command := range []fsm.Command{
 		fsm.DeleteEntity{Entity: forgotten.ID}, fsm.ForgetEntity{Entity: forgotten.ID}, fsm.DeleteEntity{Entity: dropping.ID},
 	} {
-		if _, err := router.Command(t.Context(), fsm.CatalogPartition, command); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(router.Command(t.Context(), fsm.CatalogPartition, command))(t)
 	}
 	c.pass(clock, 6*time.Minute)
 	kit.Eventually(t, "both are gone", func() bool { return c.gone(forgotten) && c.gone(dropping) })
@@ -125,9 +123,7 @@ func peeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	settings := testSettings
 	settings.AutoDeleteOnIdle = 5 * 60_000
 	for _, name := range []string{"peeked", "received", "polled", "left"} {
-		if _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings))(t)
 	}
 	known := func() bool { // so that the reports do not depend on the speed of the catalog
 		found := true
@@ -145,9 +141,7 @@ func peeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	for range 4 {
 		clock.ahead.Add(int64(2 * time.Minute))
-		if _, err := node.Router().Peek(t.Context(), peeked, 1, 1, 1000); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(node.Router().Peek(t.Context(), peeked, 1, 1, 1000))(t)
 		if got := lockMessages(polling, 1, time.Millisecond); got.code != fsm.OK {
 			t.Fatalf("poll: %v", got.code)
 		}
@@ -181,9 +175,7 @@ func idleDeletionOfATopicTakesItsSubscriptions(t *testing.T) {
 	node := c.other(1)
 	mustSend(t, node, topic, fsm.Message{Payload: []byte("x")})
 	c.pass(clock, 4*time.Minute)
-	if _, err := node.Router().Peek(t.Context(), kept, 1, 1, 1000); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(node.Router().Peek(t.Context(), kept, 1, 1, 1000))(t)
 	mustSend(t, node, topic, fsm.Message{Payload: []byte("no use of a subscription")})
 	if got := receive(t, node, along); len(got) != 0 {
 		t.Errorf("received %v", got)
@@ -278,9 +270,7 @@ func sendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
 	if code := sendCode(node, at, fsm.Message{Payload: []byte("first")}); code != fsm.EntityNotFound {
 		t.Errorf("send: %v", code)
 	}
-	if _, err := node.router.Command(t.Context(), at.Partition, fsm.DropEntity{Entity: at.ID}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(node.router.Command(t.Context(), at.Partition, fsm.DropEntity{Entity: at.ID}))(t)
 	if code := sendCode(node, at, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
 		t.Errorf("send: %v", code)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Members keep the log store of their folders, and what was confirmed, when they restart; either kind works with the other. A
@@ -49,13 +50,8 @@ func TestMembersKeepTheirLogStore(t *testing.T) {
 			t.Error(err)
 		}
 		c.stop(0)
-		folder, err := datadir.Open(nil, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(folder.Update(func(id *datadir.Identity) { id.Removed = true }), folder.Close()); err != nil {
-			t.Fatal(err)
-		}
+		folder := kit.Must(datadir.Open(nil, dir))(t)
+		kit.OK(t, errors.Join(folder.Update(func(id *datadir.Identity) { id.Removed = true }), folder.Close()))
 		if moved, err := datadir.SetAsideRemoved(dir); !moved || err != nil {
 			t.Fatal(moved, err)
 		}

@@ -143,9 +143,7 @@ func removedMemberIsEmpty(t *testing.T) {
 	node.retirer.Busy <- struct{}{} // simulates a retirement that takes long
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := retryUntilLed(t, func() error { return c.nodes[0].Operator().RemoveMember(ctx, id) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return c.nodes[0].Operator().RemoveMember(ctx, id) }))
 	kit.Eventually(t, "the others tell it", func() bool {
 		node.removal.mu.Lock()
 		defer node.removal.mu.Unlock()
@@ -187,9 +185,7 @@ func memberRemovedWhileDownLearnsIt(t *testing.T) {
 	if err := retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("replaced by itself: %v", err)
 	}
-	if err := retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, fresh) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, fresh) }))
 	parts := c.settled()
 	for _, part := range parts {
 		if !placement.HoldsReplica(&part, fresh) || placement.HoldsReplica(&part, dead) {
@@ -290,18 +286,14 @@ func moveIsCancelled(t *testing.T) {
 	})
 	c.move(1, fresh, members[1], members[2])
 	kit.Eventually(t, "it waits for its member", func() bool { return state() == topology.Waiting })
-	if err := retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }))
 	kit.Eventually(t, "it is paused", func() bool { return state() == topology.Paused })
 	c.startMore(3)
 	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicas.Number(1) != 0 })
 	if status := c.nodes[c.leader(1)].replicas.Local(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
-	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }))
 	parts := c.settled()
 	c.clean(parts)
 	if !slices.Equal(parts[0].Replicas, before.Replicas) {
@@ -364,9 +356,7 @@ func drainMovesLeadershipsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	before := led()
-	if err := retryUntilLed(t, func() error { return operator.Drain(ctx, id) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.Drain(ctx, id) }))
 	for p, term := range led() { // in a later term it was elected after all, and leads only for a moment
 		if before[p] == term {
 			t.Errorf("it still leads partition %d", p)
@@ -376,9 +366,7 @@ func drainMovesLeadershipsAway(t *testing.T) {
 	if err := retryUntilLed(t, func() error { return operator.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to a drained member: %v", err)
 	}
-	if err := retryUntilLed(t, func() error { return operator.Undrain(ctx, id) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.Undrain(ctx, id) }))
 	kit.Eventually(t, "it leads again", func() bool {
 		for p := fsm.PartitionID(1); p < 5; p++ {
 			if c.nodes[drained].replicas.Local(p).Status().IsLeader {
@@ -467,16 +455,12 @@ func unjoinedMembersGetNoReplicas(t *testing.T) {
 	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
-	if _, err := operator.Grow(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(operator.Grow(t.Context(), 4))(t)
 	var all placement.Record
-	if err := retryUntilLed(t, func() (err error) {
+	kit.OK(t, retryUntilLed(t, func() (err error) {
 		all, err = operator.node.placementFromLeader(t.Context(), fsm.CatalogPartition)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for i := range all.Partitions {
 		if placement.HoldsReplica(&all.Partitions[i], unknown) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)

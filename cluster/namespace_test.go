@@ -92,10 +92,7 @@ func namespacesDoNotSeeEachOther(t *testing.T) {
 		}
 	}
 	for _, namespace := range []fsm.NamespaceID{fsm.DefaultNamespace, shop.ID} {
-		sink, err := c.any().Router().In(namespace).Resolve(t.Context(), "sink")
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := kit.Must(c.any().Router().In(namespace).Resolve(t.Context(), "sink"))(t)
 		for _, m := range c.take(sink, 3) {
 			if want := fmt.Sprintf("of %d", namespace); m.Payload != want {
 				t.Errorf("namespace %d: %q", namespace, m.Payload)
@@ -132,12 +129,8 @@ func namespaceIsDeletedWhenEmpty(t *testing.T) {
 	if err := router.DeleteNamespace(t.Context(), "default"); !errors.Is(err, fsm.NotAllowed) {
 		t.Errorf("the default one: %v", err)
 	}
-	if err := router.In(shop.ID).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
-		t.Fatal(err)
-	}
-	if err := router.DeleteNamespace(t.Context(), "SHOP"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, router.In(shop.ID).DeleteEntity(t.Context(), fsm.TopicEntity, "t"))
+	kit.OK(t, router.DeleteNamespace(t.Context(), "SHOP"))
 	if got, err := router.NamespaceByHost(t.Context(), "shop.example.com"); err != nil || got != fsm.DefaultNamespace {
 		t.Errorf("its host selects %d, %v", got, err)
 	}
@@ -188,9 +181,7 @@ func requestsBeyondANamespaceLimitAreRefused(t *testing.T) {
 	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "long", func() fsm.EntitySettings { s := open; s.LockDuration = 300_001; return s }(), nil, nil); !errors.Is(err, fsm.InvalidArgument) || !strings.Contains(fmt.Sprint(err), "5m0s") {
 		t.Errorf("a lock over five minutes: %v", err)
 	}
-	if _, err := space.CreateEntity(t.Context(), fsm.TopicEntity, "t", open, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(space.CreateEntity(t.Context(), fsm.TopicEntity, "t", open, nil, nil))(t)
 	if _, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "r", open, nil, nil); !errors.Is(err, fsm.QuotaExceeded) || !strings.Contains(fmt.Sprint(err), "2 queues and topics") {
 		t.Errorf("a third: %v", err)
 	}
@@ -208,15 +199,11 @@ func requestsBeyondANamespaceLimitAreRefused(t *testing.T) {
 	if _, err := space.UpdateEntity(t.Context(), fsm.QueueEntity, "q", settings); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("further over it: %v", err)
 	}
-	if _, err := router.CreateNamespace(t.Context(), "tools", fsm.NamespaceSettings{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(router.CreateNamespace(t.Context(), "tools", fsm.NamespaceSettings{}, nil))(t)
 	if _, err := router.CreateNamespace(t.Context(), "SHOP", fsm.NamespaceSettings{}, nil); !errors.Is(err, fsm.EntityExists) {
 		t.Errorf("a taken name: %v", err)
 	}
-	if _, err := router.UpdateNamespace(t.Context(), "shop", fsm.NamespaceSettings{Hosts: []string{"b.example"}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(router.UpdateNamespace(t.Context(), "shop", fsm.NamespaceSettings{Hosts: []string{"b.example"}}))(t)
 	if _, err := router.UpdateNamespace(t.Context(), "tools", fsm.NamespaceSettings{Hosts: []string{"b.example"}}); !errors.Is(err, fsm.EntityExists) || !strings.Contains(fmt.Sprint(err), `"shop"`) {
 		t.Errorf("a taken host: %v", err)
 	}
@@ -232,18 +219,10 @@ func changedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
 	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	router := c.nodes[1].Router()
-	shop, err := router.CreateNamespace(t.Context(), "shop", fsm.NamespaceSettings{}, []fsm.AccessRule{testRule("root", "s1", fsm.Manage)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	shop := kit.Must(router.CreateNamespace(t.Context(), "shop", fsm.NamespaceSettings{}, []fsm.AccessRule{testRule("root", "s1", fsm.Manage)}))(t)
 	space := router.In(shop.ID)
-	topic, err := space.CreateEntity(t.Context(), fsm.TopicEntity, "t", testSettings, nil, []fsm.AccessRule{testRule("in", "s2", fsm.Send)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := space.CreateEntity(t.Context(), fsm.SubscriptionEntity, fsm.SubscriptionPath("t", "s"), testSettings, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	topic := kit.Must(space.CreateEntity(t.Context(), fsm.TopicEntity, "t", testSettings, nil, []fsm.AccessRule{testRule("in", "s2", fsm.Send)}))(t)
+	kit.Must(space.CreateEntity(t.Context(), fsm.SubscriptionEntity, fsm.SubscriptionPath("t", "s"), testSettings, nil, nil))(t)
 	if own, shared := router.Access(shop.ID, "T"); ruleSecrets(own) != "in=s2/1" || !strings.HasPrefix(ruleSecrets(shared), "root=s1") {
 		t.Errorf("of the new topic %d: own %s, shared %s", topic.AccessVersion, ruleSecrets(own), ruleSecrets(shared))
 	}
@@ -252,9 +231,7 @@ func changedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
 		if set.name == "" {
 			rules = []fsm.AccessRule{testRule("root", "s4", fsm.Manage)}
 		}
-		if err := space.SetAccess(t.Context(), set.name, 0, rules); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, space.SetAccess(t.Context(), set.name, 0, rules))
 		own, shared := router.Access(shop.ID, "t") // without waiting
 		if !strings.Contains(ruleSecrets(own), set.own) || !strings.Contains(ruleSecrets(shared), set.shared) {
 			t.Errorf("after %q: own %s, shared %s", set.name, ruleSecrets(own), ruleSecrets(shared))
@@ -270,14 +247,9 @@ func changedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
 		}
 	}
 	// Two clients read the same version: the first change wins.
-	now, err := space.Describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := kit.Must(space.Describe(t.Context()))(t)
 	more := append(now.Access, testRule("two", "s5", fsm.Listen))
-	if err := space.SetAccess(t.Context(), "", now.Version, more); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, space.SetAccess(t.Context(), "", now.Version, more))
 	if err := space.SetAccess(t.Context(), "", now.Version, nil); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old version: %v", err)
 	}

@@ -72,10 +72,7 @@ func entityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
 		t.Fatalf("list: %v, %v", list, err)
 	}
 	per := map[fsm.PartitionID]int{}
-	all, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.QueueEntity, "", "", 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := kit.Must(router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.QueueEntity, "", "", 100))(t)
 	for _, entity := range all {
 		per[entity.Partition]++
 	}
@@ -97,9 +94,7 @@ func entityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
 		t.Fatalf("resolved to %v", at.Sub)
 	}
 	sendMessage(t, c.nodes[2], resolve(t, c.nodes[2], "q0"), "gone")
-	if err := router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "q0"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "q0"))
 	if _, _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).Entity(t.Context(), fsm.QueueEntity, "q0"); !errors.Is(err, fsm.EntityNotFound) {
 		t.Fatalf("deleted queue: %v", err)
 	}
@@ -151,9 +146,7 @@ func interruptedDeletionIsFinished(t *testing.T) {
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "half")
 	sendMessage(t, c.nodes[0], at, "x")
-	if _, err := c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}))(t)
 	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating them
 	kit.Eventually(t, "the sweeper forgets the queue", func() bool {
 		_, err := findEntity(t.Context(), c.nodes[1], entities.EntityQuery{ID: at.ID})
@@ -161,10 +154,7 @@ func interruptedDeletionIsFinished(t *testing.T) {
 	})
 	// If a leader does not answer within a second, the status shows what its followers know.
 	kit.Eventually(t, "no partition holds anything", func() bool {
-		status, err := c.nodes[2].Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := kit.Must(c.nodes[2].Status(t.Context()))(t)
 		return len(status.Partitions) == 3 && !slices.ContainsFunc(status.Partitions[1:], func(p topology.Partition) bool { return p.Messages+uint64(p.Entities) != 0 })
 	})
 }

@@ -38,9 +38,7 @@ func bootstrapSpreadsOverZones(t *testing.T) {
 	// A zone that an operator sets holds until the member starts again.
 	moved := c.nodes[0].memberRecord(west)
 	moved.Zone = "north"
-	if err := retryUntilLed(t, func() error { return c.nodes[1].Operator().SetMember(t.Context(), moved) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return c.nodes[1].Operator().SetMember(t.Context(), moved) }))
 	c.awaitReconciles(5)
 	if zone := c.nodes[1].memberRecord(west).Zone; zone != "north" {
 		t.Fatalf("the zone is %q", zone)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestLocksSurviveUpdates changes settings while the queue is in use, which loses no locks
@@ -68,9 +69,7 @@ func receiversLearnTheStatusOfTheirQueue(t *testing.T) {
 	set := func(status fsm.EntityStatus) {
 		settings := testSettings
 		settings.Status = status
-		if _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "orders", settings); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "orders", settings))(t)
 	}
 	x := fsm.Message{Payload: []byte("x")}
 	for _, step := range []struct {
@@ -136,9 +135,7 @@ func waitingReceiversHearOfDeletion(t *testing.T) {
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
-	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "orders"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "orders"))
 	for i, answer := range waiting {
 		if got := await(t, answer); got.code != fsm.EntityNotFound {
 			t.Errorf("at member %d: %v", i, got.code)

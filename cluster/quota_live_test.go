@@ -39,18 +39,14 @@ func namespaceLimits(t *testing.T) {
 		_, err := in().CreateEntity(t.Context(), fsm.SubscriptionEntity, "t/Subscriptions/"+name, testSettings, nil, nil)
 		return err
 	}
-	if err := subscribe("s"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, subscribe("s"))
 	putRule := func(name string, replace bool) error {
 		return in().PutRule(t.Context(), "t/Subscriptions/s", fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}, replace)
 	}
 	pause := func() { <-time.After(2 * quota.Delay) }
 	limit := func(s fsm.NamespaceSettings) {
 		t.Helper()
-		if _, err := c.any().Router().UpdateNamespace(t.Context(), "shop", s); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.any().Router().UpdateNamespace(t.Context(), "shop", s))(t)
 		pause()
 	}
 	send := func(to fsm.EntityRef, n int) error {
@@ -88,10 +84,7 @@ func namespaceLimits(t *testing.T) {
 	settings.ForwardTo = "target"
 	_, err := in().UpdateEntity(t.Context(), fsm.QueueEntity, "q", settings)
 	expect("forwarding at maxMessages", err, false, messages)
-	target, err := in().Resolve(t.Context(), "target")
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := kit.Must(in().Resolve(t.Context(), "target"))(t)
 	kit.Eventually(t, "messages move on though the namespace is full", func() bool { return ready(t, c.nodes[0], target) == 10 })
 	if got := receive(t, c.nodes[0], target); len(got) != 10 {
 		t.Errorf("%d messages were received, want 10", len(got))

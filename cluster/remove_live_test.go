@@ -88,10 +88,7 @@ func TestMembersRemovedAtOnceKeepTheQuorum(t *testing.T) {
 						t.Errorf("partition %d has the replicas %v", part.ID, part.Replicas)
 					}
 				}
-				members, err := c.nodes[0].Operator().Members(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				members := kit.Must(c.nodes[0].Operator().Members(t.Context()))(t)
 				if n := len(slices.DeleteFunc(members, func(m fsm.Member) bool { return m.Removed })); n != test.staying {
 					t.Errorf("%d members are left", n)
 				}
@@ -116,11 +113,9 @@ func removedMemberServesWhileItIsNeeded(t *testing.T) {
 	c.settled()
 	leaving, operator := c.nodes[1], c.nodes[0].Operator()
 	c.kill(2)
-	if err := retryUntilLed(t, func() error {
+	kit.OK(t, retryUntilLed(t, func() error {
 		return operator.UpdateMember(ctx, leaving.self, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	kit.Eventually(t, "it knows that it was removed", func() bool { return leaving.memberRecord(leaving.self).Removed })
 	c.awaitReconciles(20)
 	select {
@@ -128,9 +123,7 @@ func removedMemberServesWhileItIsNeeded(t *testing.T) {
 		t.Fatal("it ended while the catalog needed its vote")
 	default:
 	}
-	if _, err := c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}))(t)
 	c.start(2)
 	select {
 	case <-leaving.Removed():
@@ -138,9 +131,7 @@ func removedMemberServesWhileItIsNeeded(t *testing.T) {
 		t.Fatal("it does not learn that it was removed")
 	}
 	c.stop(1)
-	if _, err := c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "other"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "other"}))(t)
 }
 
 // TestInterruptedRemovalIsShownAndDoesNotStopRebalancing checks that a removal that nobody continues leaves a
@@ -169,10 +160,7 @@ func interruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 		t.Errorf("the removal ends with %v", err)
 	}
 	shown := func() (drained bool) {
-		status, err := c.nodes[0].Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := kit.Must(c.nodes[0].Status(t.Context()))(t)
 		for _, m := range status.Members {
 			drained = drained || m.ID == leaving && m.Drained
 		}
@@ -190,16 +178,12 @@ func interruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 		}
 	}
 	kit.Eventually(t, "the new member has its share", share(fresh, 5))
-	if err := retryUntilLed(t, func() error { return operator.Undrain(t.Context(), leaving) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.Undrain(t.Context(), leaving) }))
 	kit.Eventually(t, "the member that stays has a share", share(leaving, 5))
 	if shown() {
 		t.Error("the status shows the member as drained")
 	}
-	if err := retryUntilLed(t, func() error { return operator.RemoveMember(t.Context(), leaving) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return operator.RemoveMember(t.Context(), leaving) }))
 	c.clean(c.settled())
 	x.stop()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestDeletedEntitiesAreKnownAtEveryMember checks that each member learns within a second that an entity was deleted, although
@@ -56,9 +57,7 @@ func resolveRefusesByTheNewestSettings(t *testing.T) {
 		t.Helper()
 		settings := testSettings
 		change(&settings)
-		if _, err := c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "from", settings); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "from", settings))(t)
 	}
 	for round := range rounds {
 		set(round%3, func(s *fsm.EntitySettings) {
@@ -68,10 +67,7 @@ func resolveRefusesByTheNewestSettings(t *testing.T) {
 		})
 		set(round%3, func(*fsm.EntitySettings) {})
 		for i, node := range c.nodes {
-			place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "from")
-			if err != nil {
-				t.Fatal(err)
-			}
+			place := kit.Must(node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "from"))(t)
 			if to := place.Settings.ForwardTo; to != "" || place.Settings.Status != fsm.Active {
 				t.Fatalf("round %d: member %d resolves from with ForwardTo %q and status %v, want none and active", round, i, to, place.Settings.Status)
 			}
@@ -96,9 +92,7 @@ func disabledEntitiesAreRefusedAtEveryMember(t *testing.T) {
 			t.Helper()
 			settings := at.Settings
 			settings.Status = status
-			if _, err := c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings))(t)
 		}
 		var receivers []*router.Receiver
 		for _, node := range c.nodes {
@@ -116,10 +110,7 @@ func disabledEntitiesAreRefusedAtEveryMember(t *testing.T) {
 			}
 			set(round%3, []fsm.EntityStatus{fsm.Disabled, fsm.ReceiveDisabled}[round%2])
 			for i, node := range c.nodes {
-				place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				place := kit.Must(node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), name))(t)
 				if place.Settings.Status.AllowsReceive() {
 					t.Errorf("%s, round %d: member %d takes it for %v", name, round, i, place.Settings.Status)
 				}

@@ -36,10 +36,7 @@ func (c *testCluster) addUntrusted() int {
 // of the catalog, or as a replica of a partition.
 func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 	t.Helper()
-	status, err := node.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := kit.Must(node.Status(t.Context()))(t)
 	for _, part := range status.Partitions {
 		if slices.Contains(part.Replicas, other) {
 			return true
@@ -157,10 +154,7 @@ func secureClusterReplacesCertificates(t *testing.T) {
 	for i := range current {
 		current[i].Store(ours.Issue(t, nil))
 	}
-	conn, err := c.nodes[0].peers.Dial(t.Context(), peer.ForwardStream, c.nodes[1].ID(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(c.nodes[0].peers.Dial(t.Context(), peer.ForwardStream, c.nodes[1].ID(), 0))(t)
 	shown := conn.(interface{ ConnectionState() tls.ConnectionState }).ConnectionState().PeerCertificates[0].SerialNumber
 	_ = conn.Close()
 	if want := current[1].Load().Leaf.SerialNumber; shown.Cmp(want) != 0 {
@@ -301,9 +295,7 @@ func keysAndAuthorityRotateUnderLoad(t *testing.T) {
 		keys(key(1), key(2)), keys(key(2), key(1)), keys(key(2)),
 	} {
 		for i := range c.nodes {
-			if err := step(i); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, step(i))
 			for j := range c.nodes {
 				if j == i {
 					continue

@@ -16,9 +16,7 @@ func TestSecurityConfigThatAdmitsEverybodyIsRefused(t *testing.T) {
 	valid := Default()
 	valid.Dir, valid.Logger, valid.PeerTLS = "x", testLogger(), ours.MemberTLSConfig(t)
 	valid.GossipKeys = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)}
-	if err := valid.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, valid.Validate())
 	secret := "this is a secret!" // 17 bytes
 	for word, change := range map[string]func(*Config){
 		"names no authority":       func(c *Config) { c.PeerTLS.RootCAs = nil },

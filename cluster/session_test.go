@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestSessionSurvivesItsLeader checks that a session that is locked through one member survives the death of
@@ -29,9 +30,7 @@ func sessionSurvivesItsLeader(t *testing.T) {
 	if d := cmp.Diff([]string{"1", "2"}, payloads(got.deliveries)); d != "" {
 		t.Fatal(d)
 	}
-	if err := s.SetState(t.Context(), []byte("half way")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, s.SetState(t.Context(), []byte("half way")))
 	c.kill(leader)
 	if code := settleMessage(t, one, at, got.deliveries[0].Lock, fsm.Complete); code != fsm.OK {
 		t.Errorf("settle under the next leader: %v", code)

@@ -160,9 +160,7 @@ func shardsOfAPartitionedTopicServeAllSubscriptions(t *testing.T) {
 	// Settings reach every shard.
 	settings := testSettings
 	settings.EnablePartitioning, settings.Status = true, fsm.SendDisabled
-	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.TopicEntity, "events", settings); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(router.In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.TopicEntity, "events", settings))(t)
 	for range 3 {
 		if code := sendCode(c.nodes[0], topic, coloured("red", "x")); code != fsm.EntityDisabled {
 			t.Errorf("sent to a disabled shard: %v", code)
@@ -304,9 +302,7 @@ func interruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 			command.Partition, command.Partitions = 0, nil
 			command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
 		}
-		if _, err := router.Command(t.Context(), fsm.CatalogPartition, command); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(router.Command(t.Context(), fsm.CatalogPartition, command))(t)
 		return resolve(t, c.nodes[1], command.Name)
 	}
 	half := make(fsm.CreateEntity{Name: "half", Settings: settings})
@@ -324,9 +320,7 @@ func interruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 	if diff := cmp.Diff([]string{fsm.DefaultRuleName}, ruleNames(t, c.nodes[1], all.Name)); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}))(t)
 	clock.ahead.Add(int64(time.Minute)) // no member is still working on it
 	for _, shard := range half.Shards {
 		kit.Eventually(t, "the shard is dropped", func() bool {

@@ -54,10 +54,7 @@ func TestStatsCountEntitiesAndMessages(t *testing.T) {
 		space := c.nodes[0].Router().In(fsm.DefaultNamespace)
 		settings := testSettings
 		settings.EnablePartitioning = true
-		wide, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "wide", settings, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		wide := kit.Must(space.CreateEntity(t.Context(), fsm.QueueEntity, "wide", settings, nil, nil))(t)
 		for i := range 20 {
 			sendMessage(t, c.nodes[i%3], fsm.EntityRef{Entity: wide}, "x")
 		}

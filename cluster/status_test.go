@@ -20,10 +20,7 @@ func statusShowsNewestPlacement(t *testing.T) {
 	n := c.nodes[(c.leader(fsm.CatalogPartition)+1)%3]
 	kit.Eventually(t, "the status has the placement of the catalog's leader", func() bool { // there may be none for a moment
 		n.partitions.Store(&[]fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: n.self}}}})
-		status, err := n.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := kit.Must(n.Status(t.Context()))(t)
 		return len(status.Partitions) == 3 && len(status.Partitions[1].Replicas) == 3
 	})
 }
@@ -51,10 +48,7 @@ func deadMemberIsListedAfterTheOthersRestart(t *testing.T) {
 	c.ready()
 	n := c.nodes[0]
 	list := func() map[string]string {
-		status, err := n.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := kit.Must(n.Status(t.Context()))(t)
 		states := make(map[string]string)
 		for _, m := range status.Members {
 			states[m.Name] = m.State
@@ -74,9 +68,7 @@ func deadMemberIsListedAfterTheOthersRestart(t *testing.T) {
 			t.Errorf("partition %d: %d replicas are missing, want 1", p.ID, p.Missing)
 		}
 	}
-	if err := retryUntilLed(t, func() error { return n.Operator().RemoveMember(t.Context(), gone) }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, retryUntilLed(t, func() error { return n.Operator().RemoveMember(t.Context(), gone) }))
 	kit.Eventually(t, "no replica is missing", func() bool {
 		stats = n.Stats(0)
 		return !slices.ContainsFunc(stats.Partitions, func(p PartitionStats) bool { return p.Missing > 0 })

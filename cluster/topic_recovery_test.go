@@ -86,9 +86,7 @@ func interruptedDeletionOfATopicIsFinished(t *testing.T) {
 	}
 	cut := func(at fsm.EntityRef) {
 		t.Helper()
-		if _, err := c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}))(t)
 	}
 	cut(other)
 	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating it

@@ -47,15 +47,11 @@ func threeMembersServeOneTopic(t *testing.T) {
 	}
 
 	router := c.nodes[2].Router()
-	if err := router.AddRule(t.Context(), at, sqlRule("Green", "color = 'green'")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, router.AddRule(t.Context(), at, sqlRule("Green", "color = 'green'")))
 	if err := router.AddRule(t.Context(), at, sqlRule("green", "1=1")); !errors.Is(err, fsm.RuleExists) {
 		t.Errorf("a rule twice: %v", err)
 	}
-	if err := router.RemoveRule(t.Context(), at, "RED"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, router.RemoveRule(t.Context(), at, "RED"))
 	if err := router.RemoveRule(t.Context(), at, "red"); !errors.Is(err, fsm.RuleNotFound) {
 		t.Errorf("a rule that is gone: %v", err)
 	}
@@ -105,14 +101,9 @@ func rulesAreReturnedAsTheyWereCreated(t *testing.T) {
 	third := sqlRule("third", "color LIKE 'r%' AND n < @p")
 	third.Filter.SQL.Parameters = []filter.Parameter{{Name: "p", Value: filter.Double(1e300)}}
 	for _, rule := range []fsm.Rule{second, third} {
-		if err := c.other(1).Router().In(fsm.DefaultNamespace).PutRule(t.Context(), entity.Name, rule, false); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, c.other(1).Router().In(fsm.DefaultNamespace).PutRule(t.Context(), entity.Name, rule, false))
 	}
-	got, err := c.other(1).Router().ListRules(t.Context(), fsm.EntityRef{Entity: entity}, 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(c.other(1).Router().ListRules(t.Context(), fsm.EntityRef{Entity: entity}, 0, 100))(t)
 	for i := range got {
 		if got[i].Created == 0 {
 			t.Errorf("rule %q was made never", got[i].Name)
@@ -142,10 +133,7 @@ func entitiesAreListedByKind(t *testing.T) {
 	}
 	list := func(kind fsm.EntityKind, under, after string, max int) (names []string) {
 		t.Helper()
-		entities, err := c.nodes[0].Router().In(fsm.DefaultNamespace).Entities(t.Context(), kind, under, after, max)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entities := kit.Must(c.nodes[0].Router().In(fsm.DefaultNamespace).Entities(t.Context(), kind, under, after, max))(t)
 		for _, entity := range entities {
 			if entity.Kind != kind {
 				t.Errorf("%s is a %s", entity.Name, entity.Kind)
@@ -321,9 +309,7 @@ func waitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	kit.Eventually(t, "they stand in line", func() bool {
 		return c.nodes[c.leader(1)].replicas.Local(1).Status().Waiting == len(waiting)
 	})
-	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"))
 	for i, answer := range waiting {
 		if got := await(t, answer); got.code != fsm.EntityNotFound {
 			t.Errorf("at member %d: %v", i, got.code)

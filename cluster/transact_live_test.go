@@ -110,18 +110,13 @@ func transferDeadLettersOfATopic(t *testing.T) {
 	small := testSettings
 	small.MaxMessageBytes = 1
 	tooLarge := strings.Repeat("too large ", 30) // more than what the broker may add to a message
-	if _, err := c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "far", small); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "far", small))(t)
 	tx := fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(topic, "here"), kit.SendTo(far, tooLarge)}}
 	if code := transacted(c.nodes[0], tx); code != fsm.OK {
 		t.Fatal(code)
 	}
 	c.counted(topic, "what was refused lies at the topic", func(n fsm.Counts) bool { return n.TransferDeadLetter == 1 })
-	at, err := c.nodes[1].Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "topic/$Transfer/$DeadLetterQueue")
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := kit.Must(c.nodes[1].Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "topic/$Transfer/$DeadLetterQueue"))(t)
 	if seen, err := c.nodes[1].Router().Peek(t.Context(), at, 0, 10, 1000); err != nil || len(seen) != 1 {
 		t.Errorf("%d are peeked at: %v", len(seen), err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestSubscriptionIsUndoneWhenItsRuleIsRefused checks that a subscription that its partition refuses, because the
@@ -46,9 +47,7 @@ func subscriptionIsUndoneWhenItsRuleIsRefused(t *testing.T) {
 	if err != nil || len(listed) != 1 {
 		t.Errorf("%d subscriptions are listed (%v)", len(listed), err)
 	}
-	if err := router.RemoveRule(t.Context(), sub, "r0"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, router.RemoveRule(t.Context(), sub, "r0"))
 	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil); err != nil {
 		t.Errorf("below the maximum of rules: %v", err)
 	}

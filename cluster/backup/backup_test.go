@@ -92,9 +92,7 @@ func TestStreamThatEndsEarlyIsNoBackup(t *testing.T) {
 	}
 	defer end()
 	head := make([]byte, 100)
-	if _, err := io.ReadFull(stream, head); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(io.ReadFull(stream, head))(t)
 	stop()
 	kit.Eventually(t, "the backup ends with the node", func() bool { return s.Running() == 0 })
 	rest, _ := io.ReadAll(stream)

@@ -25,15 +25,9 @@ func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // openRun opens a data folder, with datadir.Open or Create, and its log, as a Restore does.
 func openRun(t *testing.T, path string, open func(disk.FS, string) (*datadir.Dir, error)) *restoreRun {
 	t.Helper()
-	dir, err := open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(open(nil, path))(t)
 	t.Cleanup(func() { _ = dir.Close() })
-	raftLog, err := partition.OpenLog(partition.LogConfig{Path: dir.LogPath(), Kind: partition.JournalLog, Logger: discardLogger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raftLog := kit.Must(partition.OpenLog(partition.LogConfig{Path: dir.LogPath(), Kind: partition.JournalLog, Logger: discardLogger()}))(t)
 	t.Cleanup(func() { _ = raftLog.Close() })
 	return &restoreRun{config: &RestoreConfig{Logger: discardLogger()}, dir: dir, raftLog: raftLog}
 }
@@ -43,23 +37,16 @@ func (r *restoreRun) openGroup(t *testing.T, id fsm.PartitionID, number uint32) 
 	t.Helper()
 	config := r.groupConfig(id, number)
 	config.Timing.Heartbeat, config.Timing.Election, config.Timing.Lease = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
-	group, err := partition.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := kit.Must(partition.Open(t.Context(), config))(t)
 	t.Cleanup(func() { _ = group.Close(context.WithoutCancel(t.Context())) })
-	if err := awaitLeadership(t.Context(), group); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, awaitLeadership(t.Context(), group))
 	return group
 }
 
 func mustPropose(t *testing.T, group *partition.Group, commands ...fsm.Command) {
 	t.Helper()
 	for _, c := range commands {
-		if err := propose(t.Context(), group, c); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, propose(t.Context(), group, c))
 	}
 }
 
@@ -94,9 +81,7 @@ func backUp(t *testing.T, groups map[fsm.PartitionID]*partition.Group) copies {
 	c := make(copies)
 	for id, group := range groups {
 		var b bytes.Buffer
-		if _, err := group.Backup(t.Context(), &b); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(group.Backup(t.Context(), &b))(t)
 		c[id] = b.Bytes()
 	}
 	return c

@@ -80,9 +80,7 @@ func TestRestoredMemberHoldsEveryPartitionAlone(t *testing.T) {
 			t.Errorf("%d partitions were announced, want 3", of)
 		}
 	}
-	if err := Restore(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, Restore(t.Context(), config))
 	if len(restored) != 3 {
 		t.Errorf("restored partitions %v, want 3", restored)
 	}
@@ -96,9 +94,7 @@ func TestEachRestoreIsAClusterOfItsOwn(t *testing.T) {
 	ids := map[string]bool{sourceCluster: true}
 	for _, id := range []string{"", "", "chosen"} {
 		config := RestoreConfig{Dir: filepath.Join(kit.MemoryDir(t), "restored"), Logger: discardLogger(), Backup: whole.open, ClusterID: id}
-		if err := Restore(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, Restore(t.Context(), config))
 		ids[openRun(t, config.Dir, datadir.Open).dir.Identity().Cluster] = true
 	}
 	if len(ids) != 4 || !ids["chosen"] || ids[""] {
@@ -197,9 +193,7 @@ func TestRestoreOfSelectedPartitionsLeavesTheOthersEmpty(t *testing.T) {
 		Dir: filepath.Join(kit.MemoryDir(t), "restored"), Logger: discardLogger(),
 		Only: []fsm.PartitionID{2}, Backup: whole.with(1, nil).open,
 	}
-	if err := Restore(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, Restore(t.Context(), config))
 	wantRestored(t, config.Dir, map[fsm.PartitionID]uint64{1: 0, 2: 1})
 	config.Dir, config.Only = filepath.Join(kit.MemoryDir(t), "other"), []fsm.PartitionID{2, 7}
 	if err := Restore(t.Context(), config); err == nil {

@@ -46,10 +46,7 @@ func newNetwork(t *testing.T, expect, members int) *network {
 
 func open(t *testing.T, config Config, path string) *Bootstrapper {
 	t.Helper()
-	dir, err := datadir.Open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(datadir.Open(nil, path))(t)
 	t.Cleanup(func() { _ = dir.Close() })
 	config.Dir = dir
 	return New(config)
@@ -59,9 +56,7 @@ func open(t *testing.T, config Config, path string) *Bootstrapper {
 func (w *network) restart(t *testing.T, id fsm.MemberID) *Bootstrapper {
 	t.Helper()
 	config := w.members[id].config
-	if err := config.Dir.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, config.Dir.Close())
 	w.members[id] = open(t, config, filepath.Dir(config.Dir.LogPath()))
 	return w.members[id]
 }
@@ -118,9 +113,7 @@ func (w *network) setCluster(t *testing.T, id fsm.MemberID, cluster string) {
 	t.Helper()
 	b := w.members[id]
 	b.hasData = true
-	if err := b.config.Dir.Update(func(i *datadir.Identity) { i.Cluster = cluster }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.config.Dir.Update(func(i *datadir.Identity) { i.Cluster = cluster }))
 }
 
 func TestBootstrapMembersAgree(t *testing.T) {
@@ -190,10 +183,7 @@ func TestPledgeBindsUntilReleased(t *testing.T) {
 	c := w.members["C"]
 	abc, bcd := []fsm.MemberID{"A", "B", "C"}, []fsm.MemberID{"B", "C", "D"}
 	pledge := func(members []fsm.MemberID) bool {
-		granted, err := c.Pledge(PledgeRequest{InitialMembers: members})
-		if err != nil {
-			t.Fatal(err)
-		}
+		granted := kit.Must(c.Pledge(PledgeRequest{InitialMembers: members}))(t)
 		return granted
 	}
 	first, again, other := pledge(bcd), pledge(bcd), pledge(abc)
@@ -288,10 +278,7 @@ func (f fullFiles) OpenFile(path string, flag int, mode fs.FileMode) (disk.File,
 func TestPledgeThatIsNotOnDiskIsNotGranted(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool
-	dir, err := datadir.Open(fullFiles{full: &full}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(datadir.Open(fullFiles{full: &full}, t.TempDir()))(t)
 	t.Cleanup(func() { _ = dir.Close() })
 	self := dir.Identity().Member
 	b := New(Config{Self: self, Expect: 3, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
@@ -316,10 +303,7 @@ func TestDecisionThatIsNotOnDiskIsNotReported(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t, 3, 3)
 	var full atomic.Bool
-	dir, err := datadir.Open(fullFiles{full: &full}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(datadir.Open(fullFiles{full: &full}, t.TempDir()))(t)
 	t.Cleanup(func() { _ = dir.Close() })
 	a := w.members["A"]
 	a.config.Dir = dir

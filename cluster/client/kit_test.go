@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // fakeTransport is the environment of one partition client: a local group that may lead, and other
@@ -89,10 +90,7 @@ func newTestClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID
 
 func header(t *testing.T, command []byte) fsm.Header {
 	t.Helper()
-	info, err := fsm.PeekCommand(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := kit.Must(fsm.PeekCommand(command))(t)
 	return info.Header
 }
 

@@ -4,29 +4,22 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // removedFolder makes the data folder of a member that was removed, with a log and a replica.
 func removedFolder(t *testing.T, dir, log string) Identity {
 	t.Helper()
-	f, err := Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(Open(nil, dir))(t)
 	defer func() { _ = f.Close() }()
 	for _, name := range []string{logName, logCopyName} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(log), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(log), 0o600))
 	}
 	for _, folder := range []string{f.ReplicaPath(1, 1), filepath.Join(dir, journalName)} {
-		if err := os.MkdirAll(folder, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.MkdirAll(folder, 0o750))
 	}
-	if err := f.Update(func(id *Identity) { id.Removed = true }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Update(func(id *Identity) { id.Removed = true }))
 	return f.Identity()
 }
 
@@ -68,17 +61,12 @@ func TestTheLastRemovedMemberIsSetAside(t *testing.T) {
 	if _, err := ReadIdentity(dir); err == nil {
 		t.Error("a folder that is not there")
 	}
-	f, err := Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(Open(nil, dir))(t)
 	former := f.Identity().Member
 	if _, err := SetAsideRemoved(dir); err == nil {
 		t.Error("set aside under a process that runs")
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Close())
 	setAside(t, dir, false) // it is a member
 	if id, err := ReadIdentity(dir); err != nil || id.Removed || id.Member != former {
 		t.Error(id, err)
@@ -124,9 +112,7 @@ func TestInterruptedSettingAsideIsCompleted(t *testing.T) {
 			removedFolder(t, dir, "first")
 			setAside(t, dir, true)
 			removedFolder(t, dir, "second")
-			if err := crash(dir); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, crash(dir))
 			setAside(t, dir, true)
 			checkKept(t, dir, "second")
 		})

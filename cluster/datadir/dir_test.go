@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
@@ -25,15 +26,11 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("locked: %v", err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Close())
 	if f, err = Open(nil, dir); err != nil || f.Identity().Member != id {
 		t.Fatalf("opened again: %v, %v", f, err)
 	}
-	if err := f.Update(func(i *Identity) { i.Cluster = "X" }); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Update(func(i *Identity) { i.Cluster = "X" }))
 	_ = f.Close()
 	// A member of a cluster without its log would vote with an empty memory.
 	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
@@ -50,19 +47,13 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 		"not ours":                      strings.Repeat("x", identityBytesMax+1),
 		"invalid":                       `{`,
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		if _, err := Open(nil, dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "raft.db"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "raft.db"), nil, 0o600))
+	kit.OK(t, os.Remove(path))
 	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
 		t.Fatalf("a log without an identity: %v", err)
 	}
@@ -73,17 +64,10 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 func TestNewFolderMayBeTheRootOfAVolume(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f, err := Create(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700))
+	f := kit.Must(Create(nil, dir))(t)
 	_ = f.Close()
-	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o600))
 	if _, err := Create(nil, dir); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a folder with a file: %v", err)
 	}
@@ -95,10 +79,7 @@ func TestFolderKeepsItsLog(t *testing.T) {
 	for log, other := range map[Log]Log{BoltLog: JournalLog, JournalLog: BoltLog} {
 		dir := filepath.Join(t.TempDir(), "new")
 		for range 2 {
-			f, err := Open(nil, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := kit.Must(Open(nil, dir))(t)
 			if err := f.UseLog(log); err != nil {
 				t.Error(err)
 			}
@@ -108,9 +89,7 @@ func TestFolderKeepsItsLog(t *testing.T) {
 			if err := f.UseLog(other); !errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store "+string(log)) {
 				t.Errorf("%s instead of %s: %v", other, log, err)
 			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, f.Close())
 		}
 	}
 }
@@ -136,15 +115,10 @@ func (d *unreadable) ReadFile(path string) ([]byte, error) {
 func TestUnreadableIdentityIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	f, err := Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(Open(nil, dir))(t)
 	want := f.Identity()
 	for times, refused := range map[int]bool{0: false, 1: false, 1 << 30: true} {
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, f.Close())
 		bad, err := Open(&unreadable{file: identityFile, times: times}, dir)
 		switch {
 		case refused:
@@ -163,7 +137,5 @@ func TestUnreadableIdentityIsRefused(t *testing.T) {
 			t.Errorf("after %d errors the member is %s, want %s", times, got.Member, want.Member)
 		}
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestIdentityFileKeepsItsFormat: the identity of a member stays readable, and is written as it was.
@@ -21,17 +22,10 @@ func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	want := Identity{Format: identityFormat, Draft: fsm.FormatDraft, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3, Log: JournalLog, Start: starts.Start{Count: 2, Nonce: 3, Before: [starts.Kept]uint64{4}}}
 	dir := t.TempDir()
 	d := &Dir{files: disk.OS{}, path: dir, identity: want}
-	if err := d.save(d.identity); err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(filepath.Join(dir, "member.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, d.save(d.identity))
+	written := kit.Must(os.ReadFile(filepath.Join(dir, "member.json")))(t)
 	golden.Compare(t, "testdata/member.json", written)
-	if err := os.WriteFile(d.LogPath(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(d.LogPath(), nil, 0o600))
 	read := &Dir{files: disk.OS{}, path: dir}
 	if err := read.load(); err != nil || !reflect.DeepEqual(read.identity, want) {
 		t.Errorf("read %+v, %v", read.identity, err)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
@@ -13,15 +14,9 @@ func TestNewFolderOutlivesALossOfPower(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		disk := simfs.New(rand.New(rand.NewPCG(seed, 0)))
-		before, err := Open(disk.Mount(), "/var/lib/peeklock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := kit.Must(Open(disk.Mount(), "/var/lib/peeklock"))(t)
 		disk.Crash()
-		after, err := Open(disk.Mount(), "/var/lib/peeklock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := kit.Must(Open(disk.Mount(), "/var/lib/peeklock"))(t)
 		if before.Identity().Member != after.Identity().Member {
 			t.Fatalf("seed %d: the folder has another identity: %+v, before %+v", seed, after.Identity(), before.Identity())
 		}

@@ -8,19 +8,15 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/starts"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // begin opens a folder as a process does that starts, and closes it.
 func begin(t *testing.T, path string) starts.Start {
 	t.Helper()
-	d, err := Open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := kit.Must(Open(nil, path))(t)
 	start, err := d.BeginStart()
-	if err := errors.Join(err, d.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(err, d.Close()))
 	return start
 }
 
@@ -41,15 +37,10 @@ func TestSeenStartsAreDurable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.OpenSeen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(d.OpenSeen())(t)
 	const member = fsm.MemberID("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	old := (&starts.Start{}).Next(1)
-	if err := errors.Join(s.Observe(member, old), s.Observe(member, old.Next(2)), s.Observe("B", old)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(s.Observe(member, old), s.Observe(member, old.Next(2)), s.Observe("B", old)))
 	for range 2 {
 		if err := s.Observe(member, old); !errors.Is(err, starts.ErrOld) {
 			t.Errorf("an old start: %v", err)
@@ -61,9 +52,7 @@ func TestSeenStartsAreDurable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(path, seenFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(path, seenFile), []byte("{"), 0o600))
 	if _, err := d.OpenSeen(); err == nil {
 		t.Error("a damaged file was read")
 	}
@@ -75,14 +64,9 @@ func TestRollbackIsAcceptedOnce(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	before := begin(t, path)
-	d, err := Open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := kit.Must(Open(nil, path))(t)
 	s, err := d.OpenSeen()
-	if err := errors.Join(err, s.Observe("B", before.Next(2)), d.MarkCopied(), d.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(err, s.Observe("B", before.Next(2)), d.MarkCopied(), d.Close()))
 	if _, err := Open(nil, path); !errors.Is(err, ErrCopied) {
 		t.Fatalf("opened with %v, want %v", err, ErrCopied)
 	}

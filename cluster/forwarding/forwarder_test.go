@@ -101,14 +101,8 @@ func TestForwarderRecordsTheFirstNumberAndTheSource(t *testing.T) {
 			{To: fsm.Destination{Partition: 2, Entity: 50}, ToName: "b"},
 		})}, "", nil},
 	} {
-		moved, err := x.toTransferred(&c.delivery, c.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := fsm.DecodePatches(moved.Patches)
-		if err != nil {
-			t.Fatal(err)
-		}
+		moved := kit.Must(x.toTransferred(&c.delivery, c.path))(t)
+		got := kit.Must(fsm.DecodePatches(moved.Patches))(t)
 		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

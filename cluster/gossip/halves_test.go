@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
@@ -17,17 +18,11 @@ const port = 7946
 // openMember opens the gossip of a member on a host, which joins others. The test closes it.
 func openMember(t *testing.T, network *simnet.Network, host int, join []string) *gossip.Membership {
 	t.Helper()
-	transport, err := network.Start(host).Gossip(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gossip.Open(&gossip.Config{
+	transport := kit.Must(network.Start(host).Gossip(port))(t)
+	g := kit.Must(gossip.Open(&gossip.Config{
 		Addr: simnet.Address(host, port), Advertise: simnet.Address(host, port), Transport: transport, Join: join, ProbeInterval: time.Second, GossipInterval: 200 * time.Millisecond,
 		RejoinInterval: 2 * time.Second, TCPTimeout: 2 * time.Second, OnLost: func(fsm.MemberID) {}, Logger: slog.New(slog.DiscardHandler),
-	}, gossip.Metadata{Member: fsm.MemberID(strings.Repeat(string(rune('A'+host)), 26)), Name: simnet.Address(host, port), Peer: ":1", Started: time.Now().UnixMilli()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, gossip.Metadata{Member: fsm.MemberID(strings.Repeat(string(rune('A'+host)), 26)), Name: simnet.Address(host, port), Peer: ":1", Started: time.Now().UnixMilli()}))(t)
 	t.Cleanup(g.Close)
 	return g
 }

@@ -15,14 +15,11 @@ import (
 // openMember opens gossip for a member, with short intervals.
 func openMember(t *testing.T, letter, address string, join ...string) *Membership {
 	t.Helper()
-	g, err := Open(&Config{
+	g := kit.Must(Open(&Config{
 		Addr: address, Join: join, ProbeInterval: 100 * time.Millisecond, GossipInterval: 10 * time.Millisecond,
 		RejoinInterval: 10 * time.Millisecond, TCPTimeout: time.Second, OnLost: func(fsm.MemberID) {},
 		Logger: slog.New(slog.DiscardHandler),
-	}, Metadata{Member: fsm.MemberID(strings.Repeat(letter, memberIDBytes)), Name: letter, Peer: ":1", Started: time.Now().UnixMilli()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, Metadata{Member: fsm.MemberID(strings.Repeat(letter, memberIDBytes)), Name: letter, Peer: ":1", Started: time.Now().UnixMilli()}))(t)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -72,13 +69,10 @@ func TestKeysRotateWhileMembersRun(t *testing.T) {
 	var lines kit.LogLines
 	open := func(letter string, key []byte, join ...string) *Membership {
 		t.Helper()
-		g, err := Open(&Config{
+		g := kit.Must(Open(&Config{
 			Addr: "127.0.0.1:0", Join: join, Keys: [][]byte{key}, ProbeInterval: 100 * time.Millisecond, GossipInterval: 10 * time.Millisecond,
 			RejoinInterval: 10 * time.Millisecond, TCPTimeout: time.Second, OnLost: func(fsm.MemberID) {}, Logger: lines.Logger(),
-		}, Metadata{Member: fsm.MemberID(strings.Repeat(letter, memberIDBytes)), Name: letter, Peer: ":1", Started: time.Now().UnixMilli()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, Metadata{Member: fsm.MemberID(strings.Repeat(letter, memberIDBytes)), Name: letter, Peer: ":1", Started: time.Now().UnixMilli()}))(t)
 		t.Cleanup(g.Close)
 		return g
 	}
@@ -88,9 +82,7 @@ func TestKeysRotateWhileMembersRun(t *testing.T) {
 	waitForMembers(t, b, 2)
 	for _, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh, old, older}, {older, fresh}, {fresh, older}, {fresh}} {
 		for _, g := range []*Membership{a, b} {
-			if err := g.SetKeys(keys); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, g.SetKeys(keys))
 			if got := g.keyring.GetKeys(); !slices.EqualFunc(got, keys, bytes.Equal) {
 				t.Fatalf("%d keys on the ring differ from the %d given", len(got), len(keys))
 			}
@@ -118,13 +110,10 @@ func TestUnreachableJoinIsReported(t *testing.T) {
 	var lines kit.LogLines
 	silent := kit.FreeAddress(t)
 	const unknown = "no such host:7946" // refused without a query
-	g, err := Open(&Config{
+	g := kit.Must(Open(&Config{
 		Addr: "127.0.0.1:0", Join: []string{silent, unknown}, ProbeInterval: 100 * time.Millisecond, GossipInterval: 10 * time.Millisecond,
 		RejoinInterval: time.Minute, TCPTimeout: time.Second, OnLost: func(fsm.MemberID) {}, Logger: lines.Logger(),
-	}, Metadata{Member: fsm.MemberID(strings.Repeat("A", memberIDBytes)), Name: "A", Peer: ":1", Started: time.Now().UnixMilli()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, Metadata{Member: fsm.MemberID(strings.Repeat("A", memberIDBytes)), Name: "A", Peer: ":1", Started: time.Now().UnixMilli()}))(t)
 	t.Cleanup(g.Close)
 	for _, address := range []string{silent, unknown} {
 		kit.Eventually(t, "the address is reported", func() bool { return lines.Has("level=WARN", address) })

@@ -14,21 +14,14 @@ import (
 func TestLevelIsRecordedAgain(t *testing.T) {
 	t.Parallel()
 	path := kit.MemoryDir(t)
-	dir, err := datadir.Open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(datadir.Open(nil, path))(t)
 	defer func() { _ = dir.Close() }()
 	l := New(&Config{Readable: 2, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.RemoveAll(path))
 	if !l.Adopt(t.Context(), 2) || dir.Identity().Level != 0 {
 		t.Fatalf("level %d is recorded in a folder that does not exist, want 0", dir.Identity().Level)
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(path, 0o700))
 	if !l.Adopt(t.Context(), 2) || dir.Identity().Level != 2 {
 		t.Errorf("level %d is recorded, want 2", dir.Identity().Level)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -70,9 +71,7 @@ func newContended(t *testing.T, others ...fsm.MemberID) (*contendedCatalog, *Ope
 		fsm.PartitionFormed{Partition: 1},
 		fsm.RaiseLevel{Level: fsm.FormatLevel},
 	} {
-		if _, err := c.apply(command); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.apply(command))(t)
 	}
 	c.others = others
 	return c, &Operator{Config{Node: c, Router: c}}
@@ -95,10 +94,7 @@ func TestPlansOverwriteNoOtherPlacement(t *testing.T) {
 		},
 	} {
 		c, o := newContended(t)
-		seen, err := c.Placement(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seen := kit.Must(c.Placement(t.Context(), 1))(t)
 		c.others = []fsm.MemberID{"c"}
 		want := map[string]fsm.Code{"a rebalance": fsm.PreconditionFails, "a replacement": fsm.Stale}[name]
 		if err := run(o, &seen); !errors.Is(err, want) {

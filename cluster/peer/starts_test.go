@@ -71,14 +71,8 @@ func TestOldProcessIsRefused(t *testing.T) {
 	dial := func(p *Transport, to fsm.MemberID) (net.Conn, error) {
 		return p.Dial(t.Context(), ForwardStream, to, 0)
 	}
-	toB, err := dial(before, "B")
-	if err != nil {
-		t.Fatal(err)
-	}
-	toA, err := dial(server, "A")
-	if err != nil {
-		t.Fatal(err)
-	}
+	toB := kit.Must(dial(before, "B"))(t)
+	toA := kit.Must(dial(server, "A"))(t)
 	if conn, err := dial(after, "B"); err != nil {
 		t.Fatal(err)
 	} else {

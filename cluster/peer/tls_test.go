@@ -34,10 +34,7 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 // newTrustingPort is newPort with authorities that may change.
 func newTrustingPort(t testing.TB, self fsm.MemberID, config *tls.Config, authorities func() *x509.CertPool, to *port) *port {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	return newPortOn(t, listener, nil, self, config, authorities, to)
 }
 
@@ -107,9 +104,7 @@ func TestOnlyTrustedPeersOpenStreams(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				if _, err := conn.Write([]byte("hello")); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(conn.Write([]byte("hello")))(t)
 				got := make([]byte, 5)
 				if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
 					t.Fatalf("read %q, %v", got, err)
@@ -138,10 +133,7 @@ func TestOnlyTrustedPeersOpenStreams(t *testing.T) {
 // end, and that a broken connection is not reported as untrusted.
 func TestSecureHandshakeIsBounded(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer silent.Close()
 	ours := kit.NewAuthority(t)
 	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
@@ -151,14 +143,9 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("dial: %v", err)
 	}
-	conn, err := net.Dial("tcp", server.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(net.Dial("tcp", server.Addr().String()))(t)
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeTimeout)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, conn.SetReadDeadline(time.Now().Add(4*handshakeTimeout)))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the silent stream: %v", err)
 	}
@@ -174,15 +161,9 @@ func TestTLSDialDistinguishesDeadFromUntrustedPeers(t *testing.T) {
 	ours := kit.NewAuthority(t)
 	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
 	dialer := newPort(t, "A", ours.MemberTLSConfig(t), server)
-	conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(dialer.Dial(t.Context(), ForwardStream, "B", 0))(t)
 	defer conn.Close()
-	closed, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := kit.Must(dialer.Dial(t.Context(), ForwardStream, "B", 0))(t)
 	_ = closed.Close() // a stream that this end has closed is distinguished too
 	if _, err := closed.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("our own closing reads as %v", err)
@@ -251,10 +232,7 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 	dialer := newPort(t, "A", ours.TLSConfig(current), server)
 	var conns []net.Conn
 	for range 2 {
-		conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(dialer.Dial(t.Context(), ForwardStream, "B", 0))(t)
 		defer conn.Close()
 		want := current.Load().Leaf.SerialNumber
 		shown := conn.(*memberStream).ConnectionState()
@@ -265,9 +243,7 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 		current.Store(ours.Issue(t, nil))
 	}
 	for _, conn := range conns {
-		if _, err := conn.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(conn.Write([]byte("x")))(t)
 		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 			t.Errorf("a stream with the certificate before: %v", err)
 		}
@@ -314,9 +290,7 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 		}
 		return err
 	}
-	if err := dial(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, dial())
 	current.Store(fresh.Issue(t, nil))
 	if err := dial(); !isUntrusted(err) {
 		t.Errorf("a certificate of another authority: %v, want that it is not trusted", err)

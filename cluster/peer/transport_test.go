@@ -62,17 +62,12 @@ func TestMemberWithAnotherDraftIsRefused(t *testing.T) {
 	p.Start()
 	defer p.Close()
 	for range 2 {
-		conn, err := net.Dial("tcp", config.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(net.Dial("tcp", config.Listener.Addr().String()))(t)
 		header := streamHeader{Kind: ForwardStream, To: "B", From: "A"}
 		encoded := append(header.encode(), 7) // a field that this build does not know
 		encoded[len(streamMagic)+1]++         // the draft
 		encoded[streamHeaderBytes-2]++        // the length
-		if _, err := conn.Write(encoded); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(conn.Write(encoded))(t)
 		var reply [1]byte
 		if _, err := io.ReadFull(conn, reply[:]); err != nil || Reply(reply[0]) != OtherDraft {
 			t.Errorf("the answer is %q (%v), want %q", Reply(reply[0]), err, OtherDraft)
@@ -89,10 +84,7 @@ func TestMemberWithAnotherDraftIsRefused(t *testing.T) {
 // listening returns the configuration of member B, at whose address every member is dialled.
 func listening(t *testing.T) *Config {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	return &Config{
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
@@ -124,10 +116,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	defer p.Close()
 	var conns []net.Conn
 	for range handshakesMax + 50 {
-		conn, err := net.Dial("tcp", config.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(net.Dial("tcp", config.Listener.Addr().String()))(t)
 		conns = append(conns, conn)
 	}
 	refused := 0
@@ -227,10 +216,7 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 			t.Errorf("dial replica %q: %v, want %v", former, err, OtherReplica)
 		}
 	}
-	conn, err := dialler.DialRaft(t.Context(), "B", 1, "B.2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(dialler.DialRaft(t.Context(), "B", 1, "B.2"))(t)
 	defer func() { _ = conn.Close() }()
 	if got := <-taken; got != "B.2" {
 		t.Errorf("the stream names %q, want B.2", got)
@@ -263,10 +249,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 	asker.Self = "A"
 	dialler := New(&asker)
 	dial := func() net.Conn {
-		conn, err := dialler.DialRaft(t.Context(), "B", 1, "B.1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(dialler.DialRaft(t.Context(), "B", 1, "B.1"))(t)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}

@@ -5,14 +5,12 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func testTokenCipher(t *testing.T, key byte) *tokenCipher {
 	t.Helper()
-	s, err := newTokenCipher([16]byte{key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(newTokenCipher([16]byte{key}))(t)
 	return s
 }
 

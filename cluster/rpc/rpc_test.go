@@ -72,10 +72,7 @@ func (a answers) next(t *testing.T) answered {
 // pair connects a client to a server over loopback.
 func pair(t *testing.T, host Host) (*Client, func() net.Conn) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var mu sync.Mutex
 	var last net.Conn
 	var serving sync.WaitGroup
@@ -296,13 +293,8 @@ func TestSlowConnectionIsKept(t *testing.T) {
 func TestWriteDeadlineIsForProgress(t *testing.T) {
 	t.Parallel()
 	o := newFrameWriter(answerBufferBytes)
-	buf, err := o.begin(frameReply, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.end(append(buf, make([]byte, 10*writeChunkBytes)...)); err != nil {
-		t.Fatal(err)
-	}
+	buf := kit.Must(o.begin(frameReply, 1))(t)
+	kit.OK(t, o.end(append(buf, make([]byte, 10*writeChunkBytes)...)))
 	conn := &deadlineConn{}
 	if err := o.writeTo(conn); !errors.Is(err, io.ErrShortWrite) {
 		t.Fatal(err)
@@ -467,13 +459,8 @@ func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	t.Parallel()
 	o := newFrameWriter(100)
 	for range 2 {
-		buf, err := o.begin(frameSubmit, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := o.end(append(buf, make([]byte, 60)...)); err != nil {
-			t.Fatal(err)
-		}
+		buf := kit.Must(o.begin(frameSubmit, 1))(t)
+		kit.OK(t, o.end(append(buf, make([]byte, 60)...)))
 	}
 	if _, err := o.begin(frameSubmit, 1); !errors.Is(err, errBufferFull) {
 		t.Fatalf("full: %v", err)
@@ -542,9 +529,7 @@ func TestPongsBetweenSmallFrames(t *testing.T) {
 		cancel = binary.LittleEndian.AppendUint64(cancel, 1) // of a lock that has ended: no answer
 		const frames = 100
 		for range frames {
-			if _, err := ours.Write(cancel); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(ours.Write(cancel))(t)
 			time.Sleep(partPongInterval / 10) //nolint:forbidigo // in a bubble
 		}
 		synctest.Wait()
