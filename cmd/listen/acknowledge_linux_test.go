@@ -7,25 +7,20 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // quickAcknowledgement reads the option of a TCP connection.
 func quickAcknowledgement(t *testing.T, conn *net.TCPConn) (on bool) {
 	t.Helper()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = raw.Control(func(fd uintptr) {
+	raw := kit.Must(conn.SyscallConn())(t)
+	kit.OK(t, raw.Control(func(fd uintptr) {
 		value, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK)
 		if err != nil {
 			t.Error(err)
 		}
 		on = value == 1
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return on
 }
 
@@ -34,15 +29,9 @@ func TestAcknowledgementsReachTheSocket(t *testing.T) {
 	t.Parallel()
 	l := listenLoopback(t)
 	defer l.Close()
-	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String()))(t)
 	defer client.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	accepted := kit.Must(l.Accept())(t)
 	defer accepted.Close()
 	socket := accepted.(*net.TCPConn)
 	plain := &peekedConn{Conn: socket}
@@ -50,10 +39,7 @@ func TestAcknowledgementsReachTheSocket(t *testing.T) {
 	for name, conn := range map[string]amqp.AcknowledgingConn{
 		"tcp": plain, "tls": secure, "proxy": &proxied{Conn: socket}, "websocket": &webSocket{Conn: secure, transport: newPacedConn(secure)},
 	} {
-		raw, err := socket.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := kit.Must(socket.SyscallConn())(t)
 		_ = raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 0) })
 		if quickAcknowledgement(t, socket) {
 			t.Fatal("the option cannot be cleared")

@@ -21,19 +21,13 @@ import (
 // trusts them.
 func development(t testing.TB) (DevelopmentFiles, *tls.Config) {
 	t.Helper()
-	files, err := Development(filepath.Join(t.TempDir(), "tls"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(Development(filepath.Join(t.TempDir(), "tls")))(t)
 	return files, trust(t, files)
 }
 
 func trust(t testing.TB, files DevelopmentFiles) *tls.Config {
 	t.Helper()
-	ca, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := kit.Must(os.ReadFile(files.CA))(t)
 	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
 	if !config.RootCAs.AppendCertsFromPEM(ca) {
 		t.Fatal("no certificate in", files.CA)
@@ -43,10 +37,7 @@ func trust(t testing.TB, files DevelopmentFiles) *tls.Config {
 
 func load(t testing.TB, files DevelopmentFiles) *Certificate {
 	t.Helper()
-	c, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := kit.Must(LoadCertificate(files.Cert, files.Key, slog.New(slog.DiscardHandler)))(t)
 	return c
 }
 
@@ -54,9 +45,7 @@ func load(t testing.TB, files DevelopmentFiles) *Certificate {
 func (r *rig) serial(t testing.TB, config *tls.Config) *big.Int {
 	t.Helper()
 	conn := tls.Client(r.dial(t), config)
-	if err := conn.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, conn.HandshakeContext(t.Context()))
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber
 }
 
@@ -66,10 +55,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	var log kit.LogLines
-	cert, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := kit.Must(LoadCertificate(files.Cert, files.Key, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	r := openRig(t, func(c *Config) { c.TLS = cert.TLS() })
 	before := r.serial(t, trusted)
 	open := tls.Client(r.dial(t), trusted)
@@ -78,17 +64,9 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if err := os.Remove(files.Cert); err != nil { // then Development recreates the pair
 		t.Fatal(err)
 	}
-	key, err := os.ReadFile(files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Development(filepath.Dir(files.Cert)); err != nil {
-		t.Fatal(err)
-	}
-	newKey, err := os.ReadFile(files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(os.ReadFile(files.Key))(t)
+	kit.Must(Development(filepath.Dir(files.Cert)))(t)
+	newKey := kit.Must(os.ReadFile(files.Key))(t)
 	if err := os.WriteFile(files.Key, key, 0o600); err != nil { // the new certificate has not been written yet
 		t.Fatal(err)
 	}
@@ -98,9 +76,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		}
 		return strings.Contains(log.String(), "failed to reload certificate")
 	})
-	if err := os.WriteFile(files.Key, newKey, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(files.Key, newKey, 0o600))
 	kit.Eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
 	exchange(t, open, "still here", "still here")
 	if n := strings.Count(log.String(), "failed to reload certificate"); n != 1 {
@@ -113,9 +89,7 @@ func TestUnusableCertificatesAreRefused(t *testing.T) {
 	files, _ := development(t)
 	other, _ := development(t)
 	huge := filepath.Join(t.TempDir(), "huge.pem")
-	if err := os.WriteFile(huge, make([]byte, pemBytesMax+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(huge, make([]byte, pemBytesMax+1), 0o600))
 	for want, pair := range map[string][2]string{
 		"no such file":      {files.Cert + "x", files.Key},
 		"key of the":        {files.Cert, files.Key + "x"},
@@ -134,10 +108,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	read := func(path string) []byte {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := kit.Must(os.ReadFile(path))(t)
 		return b
 	}
 	ca, cert := read(files.CA), read(files.Cert)
@@ -181,9 +152,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	}
 
 	// Incomplete or about to expire: recreated under the same authority.
-	if err := os.WriteFile(files.Key, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(files.Key, []byte("half"), 0o600))
 	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) || !bytes.Equal(read(files.CA), ca) {
 		t.Error("not created again:", err)
 	}
@@ -195,9 +164,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) {
 		t.Error("not renewed:", err)
 	}
-	if err := os.WriteFile(files.CA, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(files.CA, []byte("half"), 0o600))
 	if _, err := Development(filepath.Dir(files.CA)); err == nil {
 		t.Error("an authority that people trust was thrown away")
 	}
@@ -244,9 +211,7 @@ func TestForeignCertificatesAreNeverReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.without != "" {
-			if err := os.Remove(path(c.without)); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, os.Remove(path(c.without)))
 		}
 		kept := map[string][]byte{}
 		for file, isForeign := range map[string]bool{"ca.pem": c.authority, "ca-key.pem": c.authority, "cert.pem": c.certificate, "key.pem": c.certificate} {

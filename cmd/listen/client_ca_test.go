@@ -32,22 +32,13 @@ type issuer struct {
 
 func newIssuer(t *testing.T, name string) issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))(t)
+	cert := kit.Must(x509.ParseCertificate(der))(t)
 	return issuer{cert, key}
 }
 
@@ -58,18 +49,12 @@ func (i issuer) pem() []byte {
 
 func (i issuer) sign(t *testing.T, name string, use x509.ExtKeyUsage) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, &key.PublicKey, i.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := kit.Must(x509.CreateCertificate(rand.Reader, template, i.cert, &key.PublicKey, i.key))(t)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -79,10 +64,7 @@ func identified(t *testing.T, clients *Authorities, files DevelopmentFiles) (str
 	config := DefaultConfig()
 	config.Listeners = []net.Listener{listenLoopback(t)}
 	config.TLS = load(t, files).TLSFor(clients)
-	p, err := Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), config))(t)
 	states, done := make(chan tls.ConnectionState, 16), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -130,13 +112,8 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 	files, trusted := development(t)
 	ours, foreign := newIssuer(t, "ours"), newIssuer(t, "foreign")
 	path := filepath.Join(t.TempDir(), "clients.pem")
-	if err := os.WriteFile(path, ours.pem(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	clients, err := LoadAuthorities(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, ours.pem(), 0o600))
+	clients := kit.Must(LoadAuthorities(path, slog.New(slog.DiscardHandler)))(t)
 	address, states := identified(t, clients, files)
 	expect := func(name, server string) {
 		t.Helper()
@@ -179,14 +156,9 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 	expect("reader", "localhost")
 	_ = ws.CloseNow()
 
-	plain, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))(t)
 	defer plain.Close()
-	if _, err := plain.Write([]byte("AMQP\x00\x01\x00\x00")); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(plain.Write([]byte("AMQP\x00\x01\x00\x00")))(t)
 	expect("", "")
 }
 
@@ -198,16 +170,11 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clients.pem")
 	write := func(content []byte) {
 		t.Helper()
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, content, 0o600))
 	}
 	write(before.pem())
 	var log kit.LogLines
-	a, err := LoadAuthorities(path, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := kit.Must(LoadAuthorities(path, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	look := func() *x509.CertPool { // as if a second had passed
 		a.mu.Lock()
 		a.checked = time.Time{}
@@ -238,10 +205,7 @@ func TestPeerShowsItsCertificate(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)
 	config := load(t, files).Peer()
-	server, err := config.GetCertificate(&tls.ClientHelloInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := kit.Must(config.GetCertificate(&tls.ClientHelloInfo{}))(t)
 	client, err := config.GetClientCertificate(&tls.CertificateRequestInfo{})
 	if err != nil || client != server || config.MinVersion != tls.VersionTLS13 {
 		t.Error(client, err, config.MinVersion)

@@ -35,10 +35,7 @@ func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 		listener := kit.NewPipeListener()
 		config := DefaultConfig()
 		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
-		p, err := Open(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Open(t.Context(), config))(t)
 		honest := []net.Conn{dialFrom(t, listener, "192.0.2.1"), dialFrom(t, listener, "2001:db8:1::1")}
 		var crowd []net.Conn
 		for i := range 10 {
@@ -72,10 +69,7 @@ func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 		config := DefaultConfig()
 		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
 		config.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-		p, err := Open(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Open(t.Context(), config))(t)
 		dial := func(client string) net.Conn {
 			c := dialFrom(t, listener, "192.0.2.1")
 			exchange(t, c, fmt.Sprintf("PROXY TCP4 %s 192.0.2.9 1000 5672\r\n", client), "")
@@ -87,10 +81,7 @@ func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 			dial("198.51.100.2")
 		}
 		exchange(t, honest, "AMQP", "")
-		taken, err := p.AMQP().Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		taken := kit.Must(p.AMQP().Accept())(t)
 		if err := errors.Join(taken.Close(), p.Close(t.Context())); err != nil {
 			t.Error(err)
 		}

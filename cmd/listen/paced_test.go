@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const upgradeLines = "GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -30,10 +32,7 @@ func upgraded(t *testing.T) (client, stream net.Conn) {
 		}
 		answered <- err
 	}()
-	stream, err := upgrade(t.Context(), server, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream = kit.Must(upgrade(t.Context(), server, nil, false))(t)
 	if err := <-answered; err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +63,7 @@ func TestMessagesWithoutPayloadAreReadLater(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, stream) }()
 				began := time.Now()
 				for range most / c.empty {
-					if _, err := io.WriteString(client, c.fragment); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(io.WriteString(client, c.fragment))(t)
 				}
 				if d := time.Since(began); d < c.want*9/10 || d > c.want*11/10 {
 					t.Errorf("the fragments took %v, want about %v", d, c.want)
@@ -93,9 +90,7 @@ func TestLargePayloadIsNotPaced(t *testing.T) {
 			}
 		}()
 		began := time.Now()
-		if _, err := io.ReadFull(stream, make([]byte, payload)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(io.ReadFull(stream, make([]byte, payload)))(t)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("reading took %v", d)
 		}
@@ -116,9 +111,7 @@ func TestPacedConnectionClosesAtOnce(t *testing.T) {
 		stream.(*webSocket).transport.empty = 1000 * emptyBytesPerSecond
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = io.Copy(io.Discard, stream) }()
-		if _, err := io.WriteString(client, "\x89\x80\x00\x00\x00\x00"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(io.WriteString(client, "\x89\x80\x00\x00\x00\x00"))(t)
 		synctest.Wait()
 		began := time.Now()
 		_ = stream.Close()

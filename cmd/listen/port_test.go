@@ -32,10 +32,7 @@ type rig struct {
 
 func listenLoopback(t testing.TB) net.Listener {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	return l
 }
 
@@ -46,10 +43,7 @@ func openRig(t testing.TB, change func(*Config)) *rig {
 	if change != nil {
 		change(&config)
 	}
-	p, err := Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), config))(t)
 	var servers sync.WaitGroup
 	for name, l := range map[string]net.Listener{"amqp:": p.AMQP(), "http:": p.HTTP()} {
 		servers.Go(func() { echo(&servers, l, name) })
@@ -81,10 +75,7 @@ func echo(servers *sync.WaitGroup, l net.Listener, name string) {
 
 func (r *rig) dial(t testing.TB) *net.TCPConn {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr))(t)
 	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn.(*net.TCPConn)
@@ -93,9 +84,7 @@ func (r *rig) dial(t testing.TB) *net.TCPConn {
 // exchange sends say and reads as many bytes as want has.
 func exchange(t testing.TB, conn io.ReadWriter, say, want string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, say); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(io.WriteString(conn, say))(t)
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
 		t.Fatalf("%q, %v; want %q", got[:n], err, want)
@@ -236,9 +225,7 @@ func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 				}
 				for left := say; left != ""; {
 					n := min(step, len(left))
-					if _, err := io.WriteString(conn, left[:n]); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(io.WriteString(conn, left[:n]))(t)
 					left = left[n:]
 				}
 				exchange(t, conn, "", want)
@@ -327,10 +314,7 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 		waits := kit.NewPipeListener()
 		config.Listeners = []net.Listener{kit.NewPipeListener(), waits}
 		config.PendingTimeout = 300 * time.Millisecond
-		p, err := Open(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Open(t.Context(), config))(t)
 		begin := time.Now()
 		conn := waits.Dial(t, nil)
 		exchange(t, conn, "AMQP", "")
@@ -562,9 +546,7 @@ func TestUpgradeRequestOfTheJavaClientIsAccepted(t *testing.T) {
 		"\x82\x84\x00\x00\x00\x00AMQP", "HTTP/1.1 101 Switching Protocols\r\n")
 	head := make([]byte, 0, 512)
 	for one := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); head = append(head, one...) {
-		if _, err := io.ReadFull(conn, one); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(io.ReadFull(conn, one))(t)
 	}
 	exchange(t, conn, "", "\x82\x05amqp:\x82\x04AMQP")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // certificateBroker is a broker with one queue in every namespace, and an Authorizer that accepts one certificate. It records
@@ -64,17 +65,11 @@ func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	port.Listeners = []net.Listener{listenLoopback(t)}
 	port.TLS = load(t, files).TLS()
 	port.TLS.ClientCAs, port.TLS.ClientAuth = pool, tls.VerifyClientCertIfGiven
-	p, err := Open(t.Context(), port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), port))(t)
 	d := &certificateBroker{}
 	config := amqp.DefaultConfig()
 	config.Listener, config.Broker, config.Authorizer = p.AMQP(), d, d
-	gateway, err := amqp.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gateway := kit.Must(amqp.Open(t.Context(), config))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
@@ -128,10 +123,7 @@ func (r *rig) external(t *testing.T, way string, secure *tls.Config) (login, att
 	case "tls":
 		conn = tls.Client(conn, secure)
 	case "wss":
-		ws, err := r.ws(t, "wss", webSocketPath, subprotocolCloud, "", secure)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ws := kit.Must(r.ws(t, "wss", webSocketPath, subprotocolCloud, "", secure))(t)
 		conn = websocket.NetConn(t.Context(), ws, websocket.MessageBinary)
 	}
 	client, err := goamqp.NewConn(t.Context(), conn, &goamqp.ConnOptions{SASLType: goamqp.SASLTypeExternal(""), HostName: "orders.localhost:5671"})
@@ -139,10 +131,7 @@ func (r *rig) external(t *testing.T, way string, secure *tls.Config) (login, att
 		return err, nil
 	}
 	defer client.Close()
-	session, err := client.NewSession(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := kit.Must(client.NewSession(t.Context(), nil))(t)
 	_, err = session.NewSender(t.Context(), "orders", nil)
 	return nil, err
 }

@@ -34,10 +34,7 @@ func openProxied(t *testing.T, change func(*Config)) *rig {
 	config.Listeners = []net.Listener{remoteListener{listenLoopback(t)}}
 	config.ProxyFrom = behind
 	change(&config)
-	p, err := Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), config))(t)
 	var servers sync.WaitGroup
 	for name, l := range map[string]net.Listener{"amqp": p.AMQP(), "http": p.HTTP()} {
 		servers.Go(func() {
@@ -69,14 +66,9 @@ func header(t testing.TB, command proxyproto.ProtocolVersionAndCommand, protocol
 	t.Helper()
 	h := &proxyproto.Header{Version: 2, Command: command, TransportProtocol: protocol, SourceAddr: source, DestinationAddr: source}
 	if extra > 0 {
-		if err := h.SetTLVs([]proxyproto.TLV{{Type: 0xE0, Value: make([]byte, extra)}}); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, h.SetTLVs([]proxyproto.TLV{{Type: 0xE0, Value: make([]byte, extra)}}))
 	}
-	b, err := h.Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(h.Format())(t)
 	return string(b)
 }
 
@@ -111,9 +103,7 @@ func TestProxyHeaderSetsTheClientAddress(t *testing.T) {
 					conn := r.dial(t)
 					for left := c.header + say; left != ""; {
 						n := min(step, len(left))
-						if _, err := io.WriteString(conn, left[:n]); err != nil {
-							t.Fatal(err)
-						}
+						kit.Must(io.WriteString(conn, left[:n]))(t)
 						left = left[n:]
 					}
 					exchange(t, conn, "", kind+" "+c.want+" true\n"+say)

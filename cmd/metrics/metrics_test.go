@@ -27,6 +27,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/totals"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -94,19 +95,13 @@ func newMember(t *testing.T, change func(*Config)) *Collector {
 	if change != nil {
 		change(&c)
 	}
-	m, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(New(c))(t)
 	return m
 }
 
 func scrape(t *testing.T, m *Collector, names bool) string {
 	t.Helper()
-	h, err := m.Handler(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := kit.Must(m.Handler(names))(t)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
@@ -119,10 +114,7 @@ func scrape(t *testing.T, m *Collector, names bool) string {
 func TestNamesFollowTheConventions(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, newMember(t, nil), true)
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := kit.Must(promlint.New(strings.NewReader(text)).Lint())(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -275,10 +267,7 @@ func TestScrapesAreBounded(t *testing.T) {
 			return memberStats()
 		}
 	})
-	h, err := m.Handler(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := kit.Must(m.Handler(true))(t)
 	server := httptest.NewServer(h)
 	defer server.Close()
 	codes := make(chan int, scrapesMax+1)

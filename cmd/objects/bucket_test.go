@@ -18,6 +18,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
@@ -45,10 +46,7 @@ func environment(pairs ...string) func(string) string {
 // at returns a bucket in a store, with small parts.
 func at(t *testing.T, s *objectstore.Store, location string, pairs ...string) *bucket {
 	t.Helper()
-	place, err := Open(t.Context(), location, environment(append(s.Environment(), pairs...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := kit.Must(Open(t.Context(), location, environment(append(s.Environment(), pairs...)...)))(t)
 	b, ok := place.(*bucket)
 	if !ok {
 		t.Fatalf("%s is a %T", location, place)
@@ -106,9 +104,7 @@ func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 			t.Parallel()
 			again := start(t)
 			p := again()
-			if err := p.Claim(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			kit.OK(t, p.Claim(t.Context()))
 			for _, size := range []int{0, 1, testPart, testPart + 1, 12 << 20} {
 				body := noise(size)
 				if err := p.Put(t.Context(), "one", writing(body, nil)); err != nil {
@@ -145,10 +141,7 @@ func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 			}
 
 			ctx, cancel := context.WithCancel(t.Context())
-			r, err := p.Get(ctx, "one")
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := kit.Must(p.Get(ctx, "one"))(t)
 			cancel()
 			if _, err := io.Copy(io.Discard, r); !errors.Is(err, context.Canceled) {
 				t.Error(err)
@@ -218,9 +211,7 @@ func TestFailedPartIsRetried(t *testing.T) {
 	}
 	b := at(t, s, "s3://"+objectstore.Bucket)
 	body := noise(2*testPart + 1)
-	if err := b.Put(t.Context(), "one", writing(body, nil)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, b.Put(t.Context(), "one", writing(body, nil)))
 	if !bytes.Equal(s.Object("one"), body) || len(seen) != 3 {
 		t.Error("it came otherwise", len(seen))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
@@ -55,18 +56,12 @@ func TestEndpointComesFromTheEnvironment(t *testing.T) {
 		"http://a:1":               {"AWS_ENDPOINT_URL=http://a:1"},
 		"https://b:2":              {"AWS_ENDPOINT_URL=http://a:1", "AWS_ENDPOINT_URL_S3=https://b:2/"},
 	} {
-		p, err := Open(t.Context(), "s3://copies/a", environment(append(pairs, keys...)...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := kit.Must(Open(t.Context(), "s3://copies/a", environment(append(pairs, keys...)...)))(t)
 		if b, ok := p.(*bucket); !ok || b.client.EndpointURL().String() != want || b.withoutChecksums {
 			t.Error(want, b.client.EndpointURL())
 		}
 	}
-	p, err := Open(t.Context(), "s3://copies/a", environment(append(keys, "AWS_ENDPOINT_URL=https://storage.googleapis.com")...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), "s3://copies/a", environment(append(keys, "AWS_ENDPOINT_URL=https://storage.googleapis.com")...)))(t)
 	if b, ok := p.(*bucket); !ok || !b.withoutChecksums {
 		t.Error("the library makes no checksums for Google's")
 	}
@@ -88,10 +83,7 @@ func TestKeysComeFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", path)
-	p, err := Open(t.Context(), "s3://copies/a", bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := kit.Must(Open(t.Context(), "s3://copies/a", bare))(t)
 	if err := p.Claim(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -131,9 +123,7 @@ func TestRateLimitBoundsAllWriters(t *testing.T) {
 func TestFolderErrorsNameThePath(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(file, nil, 0o600))
 	for doing, err := range map[string]error{
 		"claim": folder(file).Claim(t.Context()),
 		"put":   folder(file).Put(t.Context(), "one", writing(nil, nil)),
