@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/image"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // crowded makes keys that fight for few places of few tables.
@@ -231,13 +232,9 @@ func TestSweepIsBounded(t *testing.T) {
 			t.Fatalf("%d ids are left, want %d", w.tail-w.head, left)
 		}
 		var image bytes.Buffer
-		if _, err := q.Image().WriteTo(&image); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(q.Image().WriteTo(&image))(t)
 		other := New(noBodies{})
-		if err := other.Restore(&image); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, other.Restore(&image))
 		want, _ := firstDeadline(q)
 		if due, _ := firstDeadline(other); due != want {
 			t.Fatalf("restored, the next step is due at %d, want %d", due, want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/index"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -104,13 +105,9 @@ func TestPulsesAgree(t *testing.T) {
 	cut := 0
 	for now := fsm.Instant(10_000); now < 40_000; now += 7000 {
 		var image bytes.Buffer
-		if _, err := q.Image().WriteTo(&image); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(q.Image().WriteTo(&image))(t)
 		next := New(&countingBodies{})
-		if err := next.Restore(&image); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, next.Restore(&image))
 		machines = append(machines, next)
 		apply(now, fsm.Pulse{})
 		for pulses := 0; ; pulses++ {
@@ -219,9 +216,7 @@ func TestTombstonesOfImageAreImmutable(t *testing.T) {
 
 func imageBytes(t *testing.T, img fsm.Image) []byte {
 	var b bytes.Buffer
-	if _, err := img.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(img.WriteTo(&b))(t)
 	return b.Bytes()
 }
 
@@ -326,9 +321,7 @@ func TestBigQueueIsDeletedInSteps(t *testing.T) {
 			t.Errorf("%s: messages are still there", name)
 		}
 		other := New(bodies)
-		if err := other.Restore(bytes.NewReader(imageBytes(t, q.Image()))); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, other.Restore(bytes.NewReader(imageBytes(t, q.Image()))))
 		for pulses := 0; len(q.pendingReleases) > 0; pulses++ {
 			before := bodies.released
 			if at, ok := firstDeadline(q); !ok || at != now || pulses > 5 {

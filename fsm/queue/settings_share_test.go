@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func putSettings(t *testing.T, q *Machine, id fsm.EntityID, version uint64, s fsm.EntitySettings) *entityState {
@@ -31,13 +32,9 @@ func TestEntitiesWithEqualSettingsShareThem(t *testing.T) {
 	}
 
 	var image bytes.Buffer
-	if _, err := q.Image().WriteTo(&image); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(q.Image().WriteTo(&image))(t)
 	restored := New(nil)
-	if err := restored.Restore(&image); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, restored.Restore(&image))
 	if x, y := restored.byID[1].settings, restored.byID[3].settings; x != y || *x != changed {
 		t.Fatalf("restored settings are at %p and %p: %+v", x, y, *x)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestTransferRespectsQuotas: the quotas of an entity apply to every message that is forwarded to
@@ -60,9 +61,7 @@ func TestFormerEpochsAreBounded(t *testing.T) {
 		apply(1, batch(epoch))
 	}
 	var image bytes.Buffer
-	if _, err := q.Image().WriteTo(&image); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(q.Image().WriteTo(&image))(t)
 	if q = New(noBodies{}); q.Restore(&image) != nil {
 		t.Fatal("the image is refused")
 	}

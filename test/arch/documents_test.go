@@ -14,15 +14,14 @@ import (
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/tools/go/packages"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // read returns the content of a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := kit.Must(os.ReadFile(filepath.Join(root, path)))(t)
 	return string(content)
 }
 
@@ -31,10 +30,7 @@ func read(t *testing.T, path string) string {
 // one of them must see why.
 func TestPinsKeepTheirReason(t *testing.T) {
 	t.Parallel()
-	mod, err := modfile.Parse("go.mod", []byte(read(t, "go.mod")), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod := kit.Must(modfile.Parse("go.mod", []byte(read(t, "go.mod")), nil))(t)
 	pins := map[string]string{
 		"github.com/hashicorp/raft":           "v1.7.3",
 		"github.com/hashicorp/raft-boltdb/v2": "v2.3.1",
@@ -77,14 +73,8 @@ func TestRaftBehavesAsRead(t *testing.T) {
 		t.Errorf("%d places of raft are listed, want at least %d", len(rows), raftPlacesMin)
 	}
 	for _, row := range rows {
-		source, err := os.ReadFile(filepath.Join(module.Dir, row[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.Atoi(row[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := kit.Must(os.ReadFile(filepath.Join(module.Dir, row[1])))(t)
+		number := kit.Must(strconv.Atoi(row[2]))(t)
 		lines := strings.Split(string(source), "\n")
 		if number > len(lines) || !strings.Contains(lines[number-1], row[3]) {
 			t.Errorf("raft %s, %s:%d is not %q", module.Version, row[1], number, row[3])

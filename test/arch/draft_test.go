@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The draft whose golden files were recorded, and their hash.
@@ -28,15 +29,12 @@ func TestDraftRisesWithTheFormats(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
 	var names []string
 	for _, folder := range []string{"fsm", "partition", "cluster", "cmd"} {
-		err := fs.WalkDir(root, folder, func(path string, _ fs.DirEntry, err error) error {
+		kit.OK(t, fs.WalkDir(root, folder, func(path string, _ fs.DirEntry, err error) error {
 			if golden.MatchString(path) {
 				names = append(names, path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if len(names) < goldenFilesMin {
 		t.Fatalf("found %d golden files, want at least %d", len(names), goldenFilesMin)
@@ -44,10 +42,7 @@ func TestDraftRisesWithTheFormats(t *testing.T) {
 	slices.Sort(names)
 	all := sha256.New()
 	for _, name := range names {
-		content, err := fs.ReadFile(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := kit.Must(fs.ReadFile(root, name))(t)
 		one := sha256.Sum256(content)
 		_, _ = all.Write(append([]byte(name), one[:]...))
 	}

@@ -9,13 +9,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // cited visits every file whose text may cite another one, in the order of their paths: the files of
 // visitTexts, the scenarios in test data, and the suites of other languages.
 func cited(t *testing.T, visit func(file, content string)) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		name := d.Name()
 		switch {
 		case err != nil:
@@ -30,10 +32,7 @@ func cited(t *testing.T, visit func(file, content string)) {
 			visit(filepath.ToSlash(strings.TrimPrefix(file, root+string(filepath.Separator))), string(content))
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // leftOut says whether to skip a folder because tools generate it, or tests or `dev` leave it behind.

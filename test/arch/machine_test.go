@@ -9,6 +9,8 @@ import (
 	"go/types"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // impure says why a node could make two replicas differ, or returns "". Only filters may use
@@ -90,13 +92,8 @@ func TestMachineCheckSeesPlantedBugs(t *testing.T) {
 func inspect(t *testing.T, body string) []string {
 	t.Helper()
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, "planted.go", "package planted\nfunc f() { "+body+" }", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(parser.ParseFile(fset, "planted.go", "package planted\nfunc f() { "+body+" }", 0))(t)
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
-	if _, err := (&types.Config{Importer: importer.Default()}).Check("planted", fset, []*ast.File{f}, info); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must((&types.Config{Importer: importer.Default()}).Check("planted", fset, []*ast.File{f}, info))(t)
 	return impurities(fset, info, []*ast.File{f}, false)
 }

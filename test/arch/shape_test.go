@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // visitTexts visits the files of the repository that developers write: Go, Markdown, YAML, shell and
@@ -15,7 +17,7 @@ import (
 func visitTexts(t *testing.T, visit func(path string, content []byte)) {
 	t.Helper()
 	seen := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	kit.OK(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		name := d.Name()
 		switch {
 		case err != nil:
@@ -32,10 +34,7 @@ func visitTexts(t *testing.T, visit func(path string, content []byte)) {
 			visit(filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator))), content)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if seen < 10 {
 		t.Fatalf("only %d files found: the test looks at the wrong place", seen)
 	}

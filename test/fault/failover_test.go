@@ -82,12 +82,9 @@ func newFailoverClient(t *testing.T, c *harness.Cluster, at *harness.Member, nam
 	c.CreateQueue(t, name, harness.Settings{LockDuration: failoverLockDuration})
 	sessions := r.createSessionQueue()
 	var err error
-	r.client, err = azservicebus.NewClientFromConnectionString(at.ConnectionString(), &azservicebus.ClientOptions{
+	r.client = kit.Must(azservicebus.NewClientFromConnectionString(at.ConnectionString(), &azservicebus.ClientOptions{
 		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // report errors instead of retrying
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { _ = r.client.Close(context.Background()) })
 	r.must(&r.lockReceiver)(r.client.NewReceiverForQueue(name, nil))
 	if r.sessionSender, err = r.client.NewSender(sessions, nil); err != nil {

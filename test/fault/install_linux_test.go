@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -69,10 +70,7 @@ func filterFamilies(names []string) error {
 // unitSetting returns a setting of the unit.
 func unitSetting(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(unitFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(os.ReadFile(unitFile))(t)
 	found := regexp.MustCompile(`(?m)^` + name + `=(.*)$`).FindSubmatch(text)
 	if found == nil {
 		t.Fatalf("%s has no setting %s", unitFile, name)
@@ -134,10 +132,7 @@ func TestInstallationByTheDocuments(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(os.ReadFile(path))(t)
 	return string(text)
 }
 
@@ -233,9 +228,7 @@ func TestUnitIsReadBySystemd(t *testing.T) {
 	}
 	unit := strings.ReplaceAll(read(t, unitFile), "/usr/local/bin/peeklock", "/bin/true") // no such program is installed here
 	copied := filepath.Join(t.TempDir(), "peeklock.service")
-	if err := os.WriteFile(copied, []byte(unit), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(copied, []byte(unit), 0o600))
 	if said, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(said) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 	}

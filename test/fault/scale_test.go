@@ -79,10 +79,7 @@ func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]
 func TestScaleDownMovesData(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
-	files, err := listen.Development(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(listen.Development(t.TempDir()))(t)
 	c := harness.Start(t, harness.Options{Args: []string{"--tls-cert", files.Cert, "--tls-key", files.Key, "--require-tls"}})
 	stays, goes := c.Members[0], c.Members[2]
 	for i := range scaledQueues {

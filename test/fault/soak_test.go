@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -80,10 +81,7 @@ func TestSoak(t *testing.T) {
 	if text == "" {
 		t.Skip("takes as long as PEEKLOCK_SOAK says, like 10m")
 	}
-	length, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	length := kit.Must(time.ParseDuration(text))(t)
 	s := &soak{
 		t: t, errors: map[string]int{}, done: map[string]*atomic.Int64{}, logAt: time.Now(),
 		c: harness.Start(t, harness.Options{Args: []string{"--snapshot-bytes", "1048576"}}), // many snapshots

@@ -221,10 +221,7 @@ func upgradeBinaries(t *testing.T) (from, to string) {
 	if commit := os.Getenv(upgradeVariable); commit != "" {
 		return binaryOf(t, commit), harness.Binary(t)
 	}
-	overlay, err := upgrade.Write(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	overlay := kit.Must(upgrade.Write(t.TempDir()))(t)
 	to = filepath.Join(t.TempDir(), "peeklock-next")
 	if _, err := runIn(t, "", "go", "build", "-overlay", overlay, "-o", to, "github.com/peeklock/peeklock/cmd/peeklock"); err != nil {
 		t.Fatalf("build the next release: %v", err)
@@ -254,10 +251,7 @@ func binaryOf(t *testing.T, commit string) string {
 	if err != nil {
 		t.Fatalf(missing, commit, upgradeVariable, err)
 	}
-	top, err := runIn(t, "", "git", "rev-parse", "--show-toplevel")
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := kit.Must(runIn(t, "", "git", "rev-parse", "--show-toplevel"))(t)
 	archive, err := runIn(t, strings.TrimSpace(string(top)), "git", "archive", "--format=tar", strings.TrimSpace(string(hash)))
 	if err != nil {
 		t.Fatalf(missing, commit, upgradeVariable, err)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"reflect"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // rewriteVariable is the environment variable that, set to 1, rewrites golden files instead of comparing them.
@@ -29,10 +31,7 @@ type Format struct {
 // JSON takes values of types that encode themselves from samples, by type.
 func JSON(t *testing.T, path string, formats []Format, samples ...any) {
 	t.Helper()
-	written, err := encode(formats, samples...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := kit.Must(encode(formats, samples...))(t)
 	Compare(t, path, written)
 }
 
@@ -70,9 +69,7 @@ func encode(formats []Format, samples ...any) ([]byte, error) {
 func Compare(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv(rewriteVariable) == "1" {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, got, 0o600))
 	}
 	want, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 type inner struct{ Deep uint8 }
@@ -43,10 +45,7 @@ func TestChangesOfFormatsAreDetected(t *testing.T) {
 		Count int
 		Name  string
 	}
-	want, err := encode([]Format{{Name: "f", Of: before{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := kit.Must(encode([]Format{{Name: "f", Of: before{}}}))(t)
 	for change, after := range map[string]any{
 		"renamed": struct {
 			Total int

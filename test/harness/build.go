@@ -68,9 +68,6 @@ func build() (string, error) {
 // Binary returns the path of the peeklock binary, built from this module.
 func Binary(t testing.TB) string {
 	t.Helper()
-	path, err := binaryOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := kit.Must(binaryOnce())(t)
 	return path
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Queue is a queue, topic or subscription as the control API shows it; only what tests read.
@@ -94,10 +96,7 @@ func (c *Cluster) CreateSubscription(t testing.TB, topic, name string, s Setting
 // create creates an entity, and repeats the request when no member answered.
 func (c *Cluster) create(t testing.TB, path string, fields any) {
 	t.Helper()
-	body, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := kit.Must(json.Marshal(fields))(t)
 	var before error
 	Eventually(t, convergeWithin, "make "+path, func(ctx context.Context) error {
 		_, err := c.Running()[0].request(ctx, http.MethodPut, path, bytes.NewReader(body))
@@ -137,9 +136,7 @@ func (c *Cluster) UpdateTopic(t testing.TB, name string, change Fields) {
 
 func (c *Cluster) update(t testing.TB, path string, change Fields) {
 	t.Helper()
-	if err := c.Running()[0].Call(t.Context(), http.MethodPatch, path, change, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.Running()[0].Call(t.Context(), http.MethodPatch, path, change, nil))
 }
 
 // DeleteQueue deletes a queue or subscription through the first running member.
@@ -156,9 +153,7 @@ func (c *Cluster) DeleteTopic(t testing.TB, name string) {
 
 func (c *Cluster) deleteEntity(t testing.TB, path string) {
 	t.Helper()
-	if _, err := c.Running()[0].request(t.Context(), http.MethodDelete, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.Running()[0].request(t.Context(), http.MethodDelete, path, nil))(t)
 }
 
 // Queue asks one member about a queue or subscription.

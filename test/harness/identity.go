@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -41,10 +43,7 @@ type Issuer struct {
 // NewIssuer starts an identity provider that ends with the test.
 func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, issuerKeyBits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(rsa.GenerateKey(rand.Reader, issuerKeyBits))(t)
 	i := &Issuer{key: key, t: t}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -113,36 +112,19 @@ func (c *Cluster) TLSArgs() []string {
 // returns the files with certificate and key (PKCS 8).
 func (c *Cluster) ClientCertificate(t testing.TB, name string) (certificate, key string) {
 	t.Helper()
-	authority, err := x509.ParseCertificate(readPEM(t, c.CA))
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := x509.ParsePKCS8PrivateKey(readPEM(t, filepath.Join(filepath.Dir(c.CA), "ca-key.pem")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+	authority := kit.Must(x509.ParseCertificate(readPEM(t, c.CA)))(t)
+	signer := kit.Must(x509.ParsePKCS8PrivateKey(readPEM(t, filepath.Join(filepath.Dir(c.CA), "ca-key.pem"))))(t)
+	own := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := kit.Must(x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(certificateLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, authority, own.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, authority, own.Public(), signer))(t)
+	secret := kit.Must(x509.MarshalPKCS8PrivateKey(own))(t)
 	dir := t.TempDir()
 	certificate, key = filepath.Join(dir, "client.pem"), filepath.Join(dir, "client-key.pem")
 	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return certificate, key
 }
@@ -150,10 +132,7 @@ func (c *Cluster) ClientCertificate(t testing.TB, name string) (certificate, key
 // readPEM returns the first block of a file.
 func readPEM(t testing.TB, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(os.ReadFile(path))(t)
 	block, _ := pem.Decode(text)
 	if block == nil {
 		t.Fatalf("%s holds no PEM", path)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Killable is a member that a test kills, behind an address that leads to the first member
@@ -46,10 +48,7 @@ func (d *Killable) Kill(c *Cluster) {
 // the address with its port. It listens until the test ends; the connections end when their members do.
 func Relay(t testing.TB, address string, target func() string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(net.Listen("tcp", address))(t)
 	go func() {
 		for {
 			client, err := listener.Accept()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -347,8 +348,6 @@ func (m *Member) LogSince(size int64) string {
 func newMember(t testing.TB, dir, name string) *Member {
 	t.Helper()
 	m := &Member{Name: name, Dir: filepath.Join(dir, name), logFile: filepath.Join(dir, name+".log"), t: t}
-	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(m.Dir, 0o700))
 	return m
 }

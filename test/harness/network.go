@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -99,10 +101,7 @@ func (n *Network) addLink(name string, host int) error {
 
 // rerun runs the test in the namespace of the clients and waits until it has ended.
 func (n *Network) rerun(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := kit.Must(os.Executable())(t)
 	timeout := 15 * time.Minute
 	if end, ok := t.Deadline(); ok {
 		timeout = max(time.Second, time.Until(end)-5*time.Second)
@@ -113,9 +112,7 @@ func (n *Network) rerun(t *testing.T) {
 	cmd.SysProcAttr = dieWithParent()
 	from, to := io.Pipe()
 	cmd.Stdout, cmd.Stderr = to, to
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
@@ -194,10 +191,7 @@ func (m *Member) runOnLink(command string) {
 // removeStaleNetworks removes the namespaces of tests that were killed.
 func removeStaleNetworks(t testing.TB) {
 	t.Helper()
-	left, err := filepath.Glob("/run/netns/" + namespacePrefix + "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := kit.Must(filepath.Glob("/run/netns/" + namespacePrefix + "*"))(t)
 	for _, path := range left {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), namespacePrefix), "-")
 		if n, err := strconv.Atoi(pid); err == nil && errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {

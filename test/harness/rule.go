@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Rule is a rule of a subscription. One of True, False, SQL and Conditions is its filter.
@@ -91,18 +93,14 @@ func (c *Cluster) AddRule(t testing.TB, subscription string, r Rule) {
 // ReplaceRule replaces the rule of the same name.
 func (c *Cluster) ReplaceRule(t testing.TB, subscription string, r Rule) {
 	t.Helper()
-	if err := c.Running()[0].PutRule(t.Context(), subscription, r, true); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, c.Running()[0].PutRule(t.Context(), subscription, r, true))
 }
 
 // DropRule removes a rule by its name.
 func (c *Cluster) DropRule(t testing.TB, subscription, name string) {
 	t.Helper()
 	path := rulesURL(subscription, url.Values{"name": {name}})
-	if _, err := c.Running()[0].request(t.Context(), http.MethodDelete, path, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(c.Running()[0].request(t.Context(), http.MethodDelete, path, nil))(t)
 }
 
 // RuleNames lists the names of the rules of a subscription, page by page, in the order in which the control API lists them.

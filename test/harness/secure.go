@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The key that every cluster of the harness is started with, under the names that users
@@ -29,9 +31,7 @@ func PeerArgs(t testing.TB) []string {
 	t.Helper()
 	own, key, authority := Certificate(t)
 	secret := filepath.Join(t.TempDir(), "gossip.key")
-	if err := os.WriteFile(secret, []byte("c2VjcmV0LTE2LWJ5dGVzIQ==\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(secret, []byte("c2VjcmV0LTE2LWJ5dGVzIQ==\n"), 0o600))
 	return []string{"--peer-cert", own, "--peer-key", key, "--peer-ca", authority, "--gossip-key", secret}
 }
 
@@ -41,16 +41,11 @@ func Certificate(t testing.TB, hosts ...string) (own, key, authority string) {
 	t.Helper()
 	its, root := certificate(t, nil, nil)
 	private, signed := certificate(t, its, root, hosts...)
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(x509.MarshalPKCS8PrivateKey(private))(t)
 	dir := t.TempDir()
 	write := func(name, kind string, bytes []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", encoded), write("ca.pem", "CERTIFICATE", root)
@@ -80,10 +75,7 @@ func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte, hosts ..
 			t.Fatal(err)
 		}
 	}
-	bytes, err := x509.CreateCertificate(rand.Reader, as, parent, &own.PublicKey, signs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bytes := kit.Must(x509.CreateCertificate(rand.Reader, as, parent, &own.PublicKey, signs))(t)
 	return own, bytes
 }
 

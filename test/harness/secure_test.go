@@ -5,6 +5,8 @@ import (
 	"encoding/pem"
 	"os"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestCertificatesNameTheirAuthority: clients with OpenSSL refuse a certificate as self-signed if its issuer has its own name.
@@ -12,15 +14,9 @@ func TestCertificatesNameTheirAuthority(t *testing.T) {
 	t.Parallel()
 	own, _, authority := Certificate(t, "host")
 	parse := func(file string) *x509.Certificate {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := kit.Must(os.ReadFile(file))(t)
 		block, _ := pem.Decode(text)
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		certificate := kit.Must(x509.ParseCertificate(block.Bytes))(t)
 		return certificate
 	}
 	its, root := parse(own), parse(authority)

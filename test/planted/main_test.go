@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/overlay"
 	"github.com/peeklock/peeklock/test/planted/faults"
 	"github.com/peeklock/peeklock/test/upgrade"
@@ -10,14 +11,8 @@ import (
 
 func TestFaultsFitTheNextRelease(t *testing.T) {
 	t.Parallel()
-	tree, err := faults.Tree()
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := upgrade.Tree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := kit.Must(faults.Tree())(t)
+	next := kit.Must(upgrade.Tree())(t)
 	if _, err := overlay.Texts(next, tree); err != nil {
 		t.Errorf("the faults and the next release change the same text: %v", err)
 	}
@@ -28,10 +23,7 @@ func TestPartsCoverEveryFaultOnce(t *testing.T) {
 	all := []faults.Fault{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
 	var got []faults.Fault
 	for part := range 3 {
-		chosen, err := choose(all, part+1, 3, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		chosen := kit.Must(choose(all, part+1, 3, nil))(t)
 		got = append(got, chosen...)
 	}
 	if len(got) != len(all) {

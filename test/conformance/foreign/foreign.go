@@ -21,6 +21,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/scenario"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -73,10 +74,7 @@ func Copy(t *testing.T, names ...string) (folder string) {
 
 func isFolder(t *testing.T, path string) bool {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := kit.Must(os.Stat(path))(t)
 	return info.IsDir()
 }
 
@@ -85,10 +83,7 @@ func isFolder(t *testing.T, path string) bool {
 // install.
 func Installed(t *testing.T, name string, key []byte, install func(ctx context.Context, at string) error) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cache := kit.Must(os.UserCacheDir())(t)
 	sum := sha256.Sum256(key)
 	at := filepath.Join(cache, "peeklock", "conformance-"+name+"-"+hex.EncodeToString(sum[:8]))
 	whole := filepath.Join(at, "installed")
@@ -97,9 +92,7 @@ func Installed(t *testing.T, name string, key []byte, install func(ctx context.C
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), installWithin)
 	defer cancel()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.RemoveAll(at), install(ctx, at)); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.RemoveAll(at), install(ctx, at)))
 	if err := os.WriteFile(whole, nil, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
@@ -156,9 +149,7 @@ func Run(t *testing.T, s Suite) {
 		n := strconv.Itoa(i + 1)
 		cmd.Env = append(cmd.Env, "PEEKLOCK_MEMBER_"+n+"="+m.ConnectionString(), "PEEKLOCK_ADMIN_"+n+"=http://"+m.Admin)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err := operator.serve(t, cluster, ended); err != nil {

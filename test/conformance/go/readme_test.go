@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // emulator is the connection string in the documents; tests replace only the port.
@@ -20,10 +21,7 @@ func TestDocumentedPrograms(t *testing.T) {
 	dev.CreateQueue(t, "orders", harness.Settings{})
 	_, port, _ := strings.Cut(dev.Members[0].AMQP, ":")
 	for _, document := range []string{"README.md", "docs/getting-started/go.md"} {
-		content, err := os.ReadFile(filepath.Join("../../..", document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := kit.Must(os.ReadFile(filepath.Join("../../..", document)))(t)
 		_, program, found := strings.Cut(string(content), "```go\npackage main\n")
 		program, _, closed := strings.Cut(program, "```")
 		if !found || !closed || !strings.Contains(program, emulator) {
@@ -35,9 +33,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
-		if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600))
 		printed, err := exec.CommandContext(t.Context(), "go", "run", "./"+folder).CombinedOutput()
 		if err != nil || string(printed) != "received: one coffee\n" {
 			t.Errorf("the program of %s: %v\n%s", document, err, printed)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/foreign"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const within = 3 * time.Minute
@@ -36,9 +37,7 @@ func TestRetiredClients(t *testing.T) {
 	})
 	modules, environment := packages(t), environment(t)
 	folder := foreign.Copy(t, "inside", "azure_sb.cjs", "azure_servicebus.py")
-	if err := os.Symlink(filepath.Join(modules, "node_modules"), filepath.Join(folder, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(filepath.Join(modules, "node_modules"), filepath.Join(folder, "node_modules")))
 	for name, command := range map[string][]string{
 		"azure-sb":              {"node", "--test", "azure_sb.cjs"},
 		"azure-servicebus 0.21": {filepath.Join(environment, "bin", "python"), "-B", "azure_servicebus.py"},
@@ -62,10 +61,7 @@ func TestRetiredClients(t *testing.T) {
 // packages returns a folder with the packages of package-lock.json.
 func packages(t *testing.T) string {
 	t.Helper()
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := kit.Must(os.ReadFile("package-lock.json"))(t)
 	return foreign.Installed(t, "http-js", lock, func(ctx context.Context, at string) error {
 		if err := os.CopyFS(at, os.DirFS(foreign.Copy(t, "package.json", "package-lock.json", ".npmrc"))); err != nil {
 			return err
@@ -82,14 +78,8 @@ func packages(t *testing.T) string {
 // environment returns a virtual environment with the packages of requirements.txt.
 func environment(t *testing.T) string {
 	t.Helper()
-	requirements, err := filepath.Abs("requirements.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pins, err := os.ReadFile(requirements)
-	if err != nil {
-		t.Fatal(err)
-	}
+	requirements := kit.Must(filepath.Abs("requirements.txt"))(t)
+	pins := kit.Must(os.ReadFile(requirements))(t)
 	return foreign.Installed(t, "http-python", pins, func(ctx context.Context, at string) error {
 		for _, step := range [][]string{
 			{"python3", "-m", "venv", at},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/foreign"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The oldest node that can be told not to wait for what a failed scenario left open; the
@@ -38,9 +39,7 @@ func TestOfficialClient(t *testing.T) {
 	}
 	packages := install(t)
 	folder := foreign.Copy(t, append(scenarios, "package.json")...)
-	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(folder, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(folder, "node_modules")))
 	foreign.Run(t, foreign.Suite{
 		Name: "js", Folder: folder, Passed: somePassed, Reports: "report.xml", Case: func(_, name string) string { return name },
 		Command: []string{
@@ -77,10 +76,7 @@ func newEnough() error {
 // the repository, where other checks read every text.
 func install(t *testing.T) string {
 	t.Helper()
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := kit.Must(os.ReadFile("package-lock.json"))(t)
 	return foreign.Installed(t, "js", lock, func(ctx context.Context, at string) error {
 		if err := os.CopyFS(at, os.DirFS(foreign.Copy(t, "package.json", "package-lock.json", ".npmrc"))); err != nil {
 			return err

@@ -7,16 +7,14 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/test/conformance/scenario"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // writeResults writes what suites leave when all cases pass; change may modify each result.
 func writeResults(t *testing.T, change func(client, name string) string) string {
 	t.Helper()
 	folder := t.TempDir()
-	list, err := scenario.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(scenario.List())(t)
 	for _, c := range scenario.Clients() {
 		var text strings.Builder
 		for _, s := range list {
@@ -24,9 +22,7 @@ func writeResults(t *testing.T, change func(client, name string) string) string 
 				text.WriteString(change(c.ID, s.Name))
 			}
 		}
-		if err := os.WriteFile(filepath.Join(folder, c.ID+".tsv"), []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(filepath.Join(folder, c.ID+".tsv"), []byte(text.String()), 0o600))
 	}
 	return folder
 }
@@ -37,15 +33,12 @@ func read(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../..
 
 func TestTableShowsResultsAndReasons(t *testing.T) {
 	t.Parallel()
-	table, err := build(writeResults(t, func(client, name string) string {
+	table := kit.Must(build(writeResults(t, func(client, name string) string {
 		if name == "transaction" && client != "azure-messaging-servicebus" {
 			return name + "\tnot-offered\tno coordinator\n"
 		}
 		return passed(client, name)
-	}), read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), read))(t)
 	for _, want := range []string{
 		"| scenario | Go: azservicebus 1.", "| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | yes | no (1) |\n",
 		"| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | no (1) |\n", "\n1. no coordinator\n",
@@ -86,9 +79,7 @@ func TestMissingAndFailedResultsAreErrors(t *testing.T) {
 		}
 	}
 	folder := writeResults(t, passed)
-	if err := os.Remove(filepath.Join(folder, "qpid-jms.tsv")); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(filepath.Join(folder, "qpid-jms.tsv")))
 	if _, err := build(folder, read); err == nil {
 		t.Error("a client without results: no error")
 	}
@@ -100,16 +91,12 @@ func TestNightlyClientIsShownAsItsCasesPromise(t *testing.T) {
 	t.Parallel()
 	folder := writeResults(t, passed)
 	path := filepath.Join(folder, "azservicebus-rust.tsv")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(path))
 	table, err := build(folder, read)
 	if err != nil || !strings.Contains(table, "no administration client") {
 		t.Errorf("%v\n%s", err, table)
 	}
-	if err := os.WriteFile(path, []byte("send\tfailed\tsome case\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte("send\tfailed\tsome case\n"), 0o600))
 	if _, err := build(folder, read); err == nil {
 		t.Error("a failed result of a nightly client: no error")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/foreign"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // usable asks whether Python is new enough and can make an environment with pip.
@@ -34,10 +35,7 @@ func TestOfficialClient(t *testing.T) {
 		return nil
 	})
 	environment := environment(t)
-	files, err := filepath.Glob("*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(filepath.Glob("*.py"))(t)
 	folder := foreign.Copy(t, append(files, "pytest.ini")...)
 	foreign.Run(t, foreign.Suite{
 		Name: "python", Folder: folder, Passed: allPassed, Reports: "report.xml",
@@ -53,18 +51,9 @@ func TestOfficialClient(t *testing.T) {
 // requirements.txt, whose checksums pip verifies.
 func environment(t *testing.T) string {
 	t.Helper()
-	requirements, err := filepath.Abs("requirements.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pins, err := os.ReadFile(requirements)
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, err := exec.Command("python3", "-c", "import sys; print(sys.executable, sys.version)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	requirements := kit.Must(filepath.Abs("requirements.txt"))(t)
+	pins := kit.Must(os.ReadFile(requirements))(t)
+	version := kit.Must(exec.Command("python3", "-c", "import sys; print(sys.executable, sys.version)").Output())(t)
 	return foreign.Installed(t, "python", append(pins, version...), func(ctx context.Context, at string) error {
 		if out, err := exec.CommandContext(ctx, "python3", "-m", "venv", at).CombinedOutput(); err != nil {
 			return fmt.Errorf("venv: %w: %s", err, out)

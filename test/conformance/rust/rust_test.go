@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/foreign"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // namespaceVariable is set in the network namespace that the script run makes.
@@ -53,10 +54,7 @@ export RUSTC_BOOTSTRAP=1 RUST_BACKTRACE=1 SSL_CERT_FILE=$PEEKLOCK_CA
 // build compiles the cases into the user's cache and returns the path of the program that runs them.
 func build(t *testing.T) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cache := kit.Must(os.UserCacheDir())(t)
 	cmd := exec.CommandContext(t.Context(), "cargo", "test", "--no-run", "--locked", "--offline", "--message-format", "json-render-diagnostics")
 	cmd.Env = append(os.Environ(), "CARGO_TARGET_DIR="+filepath.Join(cache, "peeklock", "conformance-rust"))
 	cmd.Stderr = os.Stderr

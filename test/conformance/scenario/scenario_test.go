@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const report = `<?xml version="1.0"?><testsuites><testsuite name="outer"><testsuite>
@@ -19,21 +21,15 @@ const report = `<?xml version="1.0"?><testsuites><testsuite name="outer"><testsu
 func TestScenarioNeedsCasesThatPassed(t *testing.T) {
 	t.Parallel()
 	var o Outcomes
-	err := o.AddJUnit([]byte(report), func(class, test string) string {
+	kit.OK(t, o.AddJUnit([]byte(report), func(class, test string) string {
 		if class == "a" {
 			return test[:4]
 		}
 		return class + "." + test
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	cases := "# about\nsend\n    good\nbatch\n    good\n    half\nschedule\n    b.late\nabandon\n    b.left out\ndefer\n    renamed\n" +
 		"complete\ntransaction\n    not offered: it has none\n"
-	lines, err := o.judge(Client{ID: "test", Of: Generic}, []byte(cases))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := kit.Must(o.judge(Client{ID: "test", Of: Generic}, []byte(cases)))(t)
 	got := map[string]bool{}
 	for _, line := range lines {
 		got[line] = true
@@ -58,10 +54,7 @@ func TestScenarioNeedsCasesThatPassed(t *testing.T) {
 // the scenarios that the client must show.
 func TestEveryClientIsDescribedCompletely(t *testing.T) {
 	t.Parallel()
-	list, err := List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(List())(t)
 	read := func(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../../..", path)) }
 	for _, c := range Clients() {
 		if version, err := c.Version(read); err != nil || version == "" {

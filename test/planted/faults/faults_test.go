@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/overlay"
 )
 
@@ -31,10 +32,7 @@ func TestPatchesFit(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	all, err := tree(module, All())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := kit.Must(tree(module, All()))(t)
 	texts, err := overlay.Texts(all)
 	if err != nil {
 		t.Fatalf("each fault fits alone, but not all together: %v", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -34,9 +35,7 @@ func TestTasks(t *testing.T) {
 		harness.Relay(t, "127.0.0.1:"+port, func() string { return cluster.Members[0].AMQP })
 	}
 	hosts := filepath.Join(dir, "hosts")
-	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost "+host+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(hosts, []byte("127.0.0.1 localhost "+host+"\n"), 0o600))
 	mount(t, hosts, "/etc/hosts")
 	bundles, err := filepath.Glob(filepath.Join(environment, "lib/python*/site-packages/certifi/cacert.pem"))
 	if err != nil || len(bundles) != 1 {

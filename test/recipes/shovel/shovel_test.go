@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -66,10 +67,7 @@ func TestShovelMovesMessagesBothWays(t *testing.T) {
 func shovel(t *testing.T, name string, settings map[string]any) {
 	t.Helper()
 	settings["ack-mode"], settings["reconnect-delay"] = "on-confirm", 1
-	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(json.Marshal(settings))(t)
 	ctl(t, "set_parameter", "shovel", name, string(text))
 	t.Cleanup(func() { ctl(t, "clear_parameter", "shovel", name) })
 }
@@ -84,15 +82,9 @@ func ctl(t *testing.T, arguments ...string) {
 
 func session(ctx context.Context, t *testing.T, address string) *amqp.Session {
 	t.Helper()
-	conn, err := amqp.Dial(ctx, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(amqp.Dial(ctx, address, nil))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	s, err := conn.NewSession(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kit.Must(conn.NewSession(ctx, nil))(t)
 	return s
 }
 
@@ -101,10 +93,7 @@ func send(t *testing.T, address, target string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	sender, err := session(ctx, t, address).NewSender(ctx, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := kit.Must(session(ctx, t, address).NewSender(ctx, target, nil))(t)
 	var receipts []amqp.SendReceipt
 	for i := range messages {
 		id := fmt.Sprint(i)
@@ -128,19 +117,14 @@ func receive(t *testing.T, address, source string, halfWay func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	receiver, err := session(ctx, t, address).NewReceiver(ctx, source, &amqp.ReceiverOptions{Credit: 500})
-	if err != nil {
-		t.Fatal(err)
-	}
+	receiver := kit.Must(session(ctx, t, address).NewReceiver(ctx, source, &amqp.ReceiverOptions{Credit: 500}))(t)
 	times := map[string]int{}
 	for total := 1; len(times) < messages; total++ {
 		m, err := receiver.Receive(ctx, nil)
 		if err != nil {
 			t.Fatalf("%d of %d messages have arrived: %v", len(times), messages, err)
 		}
-		if err := receiver.AcceptMessage(ctx, m); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, receiver.AcceptMessage(ctx, m))
 		times[string(m.GetData())]++
 		if total == messages/2 {
 			halfWay()
