@@ -32,34 +32,19 @@ func TestConnectionsOfAllMembers(t *testing.T) {
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 	say(t, a, 0, "queue", "create", "orders")
 	say(t, a, 0, "message", "send", "orders", "locked", "ready")
-	conn, err := amqp.Dial(t.Context(), "amqp://"+c.AMQP, &amqp.ConnOptions{
+	conn := kit.Must(amqp.Dial(t.Context(), "amqp://"+c.AMQP, &amqp.ConnOptions{
 		ContainerID: "worker", Properties: map[string]any{"product": "test-library", "version": "1.2"},
 		SASLType: amqp.SASLTypePlain("RootManageSharedAccessKey", "any"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer conn.Close()
-	session, err := conn.NewSession(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	receiver, err := session.NewReceiver(t.Context(), "orders", &amqp.ReceiverOptions{Credit: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := receiver.IssueCredit(1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := receiver.Receive(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	session := kit.Must(conn.NewSession(t.Context(), nil))(t)
+	receiver := kit.Must(session.NewReceiver(t.Context(), "orders", &amqp.ReceiverOptions{Credit: -1}))(t)
+	kit.OK(t, receiver.IssueCredit(1))
+	kit.Must(receiver.Receive(t.Context(), nil))(t)
 
 	wants(t, say(t, a, 0, "connection", "list", "--links"), "test-library 1.2", "RootManageSharedAccessKey", "receiver orders", "credit 0, unsettled 1")
 	var page topology.ConnectionPage
-	if err := json.Unmarshal([]byte(say(t, b, 0, "connection", "list", "-o", "json")), &page); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(say(t, b, 0, "connection", "list", "-o", "json")), &page))
 	id := ""
 	for _, k := range page.Connections {
 		if k.Container == "worker" {
@@ -166,10 +151,7 @@ func everyType(t *testing.T) (lines []string) {
 		{Sequence: [][]jsonmessage.Value{{{Go: int32(1)}}, {{Go: "x"}}}},
 	} {
 		m.MessageID = &jsonmessage.Value{Go: fmt.Sprint("id-", at)}
-		line, err := json.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := kit.Must(json.Marshal(m))(t)
 		lines = append(lines, string(line))
 	}
 	return lines
@@ -180,13 +162,8 @@ func encodedLines(t *testing.T, dump string) (all []string) {
 	t.Helper()
 	for line := range strings.Lines(dump) {
 		var m jsonmessage.Message
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatal(err)
-		}
-		encoded, err := m.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(line), &m))
+		encoded := kit.Must(m.Encode())(t)
 		all = append(all, string(encoded))
 	}
 	return all
@@ -222,10 +199,7 @@ func TestDumpIsExactAndLoadsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(t, b, 0, "message", "dump", "many", "--file", dump, "--resume")
-	whole, err := os.ReadFile(dump)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := kit.Must(os.ReadFile(dump))(t)
 	if again := say(t, c, 0, "message", "dump", "many"); again != string(whole) || strings.Count(again, "\n") != 450 {
 		t.Errorf("the resumed dump has %d bytes and %d lines, want those of a whole one: %d and 450", len(whole), strings.Count(string(whole), "\n"), len(again))
 	}
@@ -244,25 +218,18 @@ func TestDumpIsExactAndLoadsOnce(t *testing.T) {
 	cancel()
 	<-ended
 	say(t, b, 0, "message", "load", "once", "--file", dump)
-	text, err := os.ReadFile(progress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(os.ReadFile(progress))(t)
 	wants(t, string(text), `"done":450,"sending":450`)
 	// As if it had been killed after the members stored a batch and before it knew.
 	killed := strings.NewReplacer(`"done":450`, `"done":100`, `"sending":450`, `"sending":200`).Replace(string(text))
-	if err := os.WriteFile(progress, []byte(killed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(progress, []byte(killed), 0o600))
 	say(t, c, 0, "message", "load", "once", "--file", dump)
 	if n := strings.Count(say(t, a, 0, "message", "dump", "once"), "\n"); n != 450 {
 		t.Errorf("the queue has %d messages after two interrupted loads of 450", n)
 	}
 
 	at := filepath.Join(t.TempDir(), "progress")
-	if err := os.WriteFile(at, []byte(strings.Replace(killed, `"once"`, `"plain"`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(at, []byte(strings.Replace(killed, `"once"`, `"plain"`, 1)), 0o600))
 	wants(t, say(t, a, 3, "message", "load", "plain", "--file", dump, "--progress", at), "lines 101 to 200", "--pending")
 	wants(t, say(t, a, 0, "message", "load", "plain", "--file", dump, "--progress", at, "--pending", "skip"), "250 messages loaded")
 

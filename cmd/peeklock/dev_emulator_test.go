@@ -33,26 +33,15 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	client, err := azservicebus.NewClientFromConnectionString(ready.Config.Namespaces[0].ConnectionString, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(azservicebus.NewClientFromConnectionString(ready.Config.Namespaces[0].ConnectionString, nil))(t)
 	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
 	// Send to a queue that forwards to a topic, where a rule by size matches the message and changes it.
-	sender, err := client.NewSender("intake", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := kit.Must(client.NewSender("intake", nil))(t)
 	subject := "order-1"
 	message := &azservicebus.Message{Body: []byte("hello"), Subject: &subject, ApplicationProperties: map[string]any{"size": int64(700)}}
-	if err := sender.SendMessage(ctx, message, nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, sender.SendMessage(ctx, message, nil))
 	for subscription, to := range map[string]string{"large": "warehouse", "everything": ""} {
-		receiver, err := client.NewReceiverForSubscription("orders", subscription, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		receiver := kit.Must(client.NewReceiverForSubscription("orders", subscription, nil))(t)
 		got, err := receiver.ReceiveMessages(ctx, 1, nil)
 		if err != nil || len(got) != 1 || string(got[0].Body) != "hello" {
 			t.Fatal(subscription, len(got), err)
@@ -104,9 +93,7 @@ func TestImportCreatesWhatConfigJSONLists(t *testing.T) {
 	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"intake","Properties":{"RequiresSession":true}},{"Name":"new"}]},
 		{"Name":"shop","Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":{"FilterType":"Sql",
 			"SqlFilter":{"SqlExpression":"size > 1.5 AND sys.Label = 'a'"},"Action":{"SqlExpression":"SET a = 1"}}}]}]}]}]}}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	wants(t, say(t, m, 1, "import", path), "4 created, 0 updated, 1 unchanged", "Namespaces[0].Queues[0] (intake): Properties.RequiresSession is false", "not everything is as in "+path)
 	wants(t, say(t, m, 1, "import", path), "0 created, 0 updated, 5 unchanged")
 	wants(t, say(t, m, 0, "rule", "list", "t/Subscriptions/s", "--namespace", "shop"), "size > 1.5")
@@ -121,9 +108,7 @@ func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "Config.json")
 	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"q","Properties":{"LockDuration":"PT0S"}}]}]}}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	for _, args := range [][]string{
 		{"dev", "--dir", filepath.Join(dir, "data"), "--config", path},
 		{"serve", "--dir", filepath.Join(dir, "data"), "--key", "k", "--config-emulator", path},

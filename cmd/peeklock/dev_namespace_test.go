@@ -43,9 +43,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 
 	// A key of the namespace, for clients that have no other.
 	var key api.AccessRule
-	if err := json.Unmarshal([]byte(say(t, b, 0, "key", "create", "backend", "--rights", "send,listen", "--namespace", "shop", "-o", "json")), &key); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(say(t, b, 0, "key", "create", "backend", "--rights", "send,listen", "--namespace", "shop", "-o", "json")), &key))
 	with := []string{"--namespace", "shop", "--key-name", "backend", "--key", key.PrimaryKey}
 	tried := func(m devMember, args ...string) int {
 		var out, errs bytes.Buffer
@@ -69,22 +67,11 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	if !strings.HasPrefix(key.PrimaryConnectionString, "Endpoint=sb://shop.localhost:") {
 		t.Fatal(key.PrimaryConnectionString)
 	}
-	client, err := azservicebus.NewClientFromConnectionString(key.PrimaryConnectionString, &azservicebus.ClientOptions{CustomEndpoint: a.AMQP})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(azservicebus.NewClientFromConnectionString(key.PrimaryConnectionString, &azservicebus.ClientOptions{CustomEndpoint: a.AMQP}))(t)
 	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
-	sender, err := client.NewSender("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sender.SendMessage(ctx, &azservicebus.Message{Body: []byte("by the client")}, nil); err != nil {
-		t.Fatal(err)
-	}
-	receiver, err := client.NewReceiverForQueue("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := kit.Must(client.NewSender("orders", nil))(t)
+	kit.OK(t, sender.SendMessage(ctx, &azservicebus.Message{Body: []byte("by the client")}, nil))
+	receiver := kit.Must(client.NewReceiverForQueue("orders", nil))(t)
 	got, err := receiver.ReceiveMessages(ctx, 1, nil)
 	if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, []byte("by the client")) {
 		t.Fatal(len(got), err)

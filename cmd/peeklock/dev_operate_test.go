@@ -43,14 +43,10 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	look := func() {
 		t.Helper()
 		list.Partitions = nil
-		if err := json.Unmarshal([]byte(say(t, a, 0, "partition", "list", "-o", "json")), &list); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(say(t, a, 0, "partition", "list", "-o", "json")), &list))
 	}
 	var third api.Member
-	if err := json.Unmarshal([]byte(say(t, a, 0, "member", "show", "member-3", "-o", "json")), &third); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, json.Unmarshal([]byte(say(t, a, 0, "member", "show", "member-3", "-o", "json")), &third))
 	// A member that raft's own timers may elect, on a busy machine, transfers the leadership at once.
 	kit.Eventually(t, "the drained member leads no partition", func() bool {
 		look()
@@ -117,14 +113,9 @@ func beginAnew(t *testing.T, copied string) {
 	if err != nil || len(names) != 1 {
 		t.Fatal(names, err)
 	}
-	body, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := kit.Must(os.ReadFile(names[0]))(t)
 	body[len(body)-1] ^= 1
-	if err := os.WriteFile(names[0], body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(names[0], body, 0o600))
 	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete what this command has written there") {
 		t.Error(code, text)
 	}
@@ -140,10 +131,7 @@ func servesKept(t *testing.T, dir string) {
 	defer cancel()
 	var log kit.LogLines
 	code := make(chan int, 1)
-	gossip, err := freeGossipPort(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gossip := kit.Must(freeGossipPort(ctx))(t)
 	go func() {
 		code <- run(ctx, cli.Process{Args: []string{
 			"serve", "--name", "again", "--dir", dir, "--key", auth.DevKey,

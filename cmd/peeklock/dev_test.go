@@ -138,10 +138,7 @@ func TestDevClusterKeepsMessagesOverRestarts(t *testing.T) {
 // What is in the way is one line, and nothing is touched.
 func TestDevRefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0"))(t)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	dir := filepath.Join(t.TempDir(), "data")
@@ -157,12 +154,8 @@ func TestDevRefusesInvalidOptions(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Error("the data folder was made:", err)
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "dev.json"), []byte(`{"version":1,"members":5}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.MkdirAll(dir, 0o750))
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "dev.json"), []byte(`{"version":1,"members":5}`), 0o600))
 	if code, text := dev("--amqp-port", "0"); code != cli.ExitUsage || !strings.Contains(text, "holds the data of 5 members") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%d %s", code, text)
 	}
@@ -187,24 +180,15 @@ func TestDevFolderIsLocked(t *testing.T) {
 // Clients that resolve localhost to either address reach the same listener.
 func TestLocalhostListensOnBothAddresses(t *testing.T) {
 	t.Parallel()
-	l, err := listenLoopback(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(listenLoopback(t.Context(), 0))(t)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	hosts := []string{"127.0.0.1"}
 	if _, both := l.(*multiListener); both {
 		hosts = append(hosts, "::1")
 	}
 	for _, host := range hosts {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort(host, port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		served, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort(host, port)))(t)
+		served := kit.Must(l.Accept())(t)
 		_, _ = conn.Close(), served.Close()
 	}
 	for range 2 {

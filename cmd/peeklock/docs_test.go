@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/document"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const docs = "../../docs/"
@@ -77,9 +78,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 		commands = append(commands[1:], cmd.Commands()...)
 		var help strings.Builder
 		cmd.SetOut(&help)
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, cmd.Help())
 		isExample := false
 		for line := range strings.Lines(help.String()) {
 			isExample = isExample && line != "\n" || line == "Examples:\n" // a command line that is broken cannot be copied

@@ -31,10 +31,7 @@ func TestEmulatorHasWhatToolsAskFor(t *testing.T) {
 		return text
 	}
 	healthURL := line("administration on ")
-	at, err := url.Parse(healthURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := kit.Must(url.Parse(healthURL))(t)
 	messages := strings.TrimPrefix(strings.SplitN(line("Endpoint="), ";", 2)[0], "sb://")
 	for row, check := range map[string]func(t *testing.T){
 		"Testcontainers for .NET and Java: the line on standard output, once": func(t *testing.T) {
@@ -49,10 +46,7 @@ func TestEmulatorHasWhatToolsAskFor(t *testing.T) {
 		},
 		"Testcontainers for Go: both ports are bound": func(t *testing.T) {
 			for _, address := range []string{messages, at.Host} {
-				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := kit.Must(new(net.Dialer).DialContext(t.Context(), "tcp", address))(t)
 				_ = conn.Close()
 			}
 		},
@@ -60,15 +54,9 @@ func TestEmulatorHasWhatToolsAskFor(t *testing.T) {
 			wants(t, e.out.String(), "Ignored", "ACCEPT_EULA", "SQL_SERVER", "MSSQL_SA_PASSWORD", "SQL_WAIT_INTERVAL")
 		},
 		"all: ports are mapped to others": func(t *testing.T) {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, healthURL+"/queue.1?api-version=2021-05", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, healthURL+"/queue.1?api-version=2021-05", http.NoBody))(t)
 			request.Host = "localhost:32768"
-			answer, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := kit.Must(http.DefaultClient.Do(request))(t)
 			body, err := io.ReadAll(answer.Body)
 			_ = answer.Body.Close()
 			if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), "localhost:32768/queue.1") {
@@ -79,10 +67,7 @@ func TestEmulatorHasWhatToolsAskFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = client.Close(context.Background()) }()
-			sender, err := client.NewSender("queue.1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sender := kit.Must(client.NewSender("queue.1", nil))(t)
 			if err := sender.SendMessage(t.Context(), &azservicebus.Message{Body: []byte("x")}, nil); err != nil {
 				t.Error(err)
 			}
@@ -132,10 +117,7 @@ func TestEmulatorHasNoneOfTheLimitsThatUsersMeet(t *testing.T) {
 	_, body := c.do(200, "GET", "/v1/queues/q91", "")
 	wants(t, body, `"336h0m0s"`)
 	for range 24 {
-		conn, err := amqp.Dial(t.Context(), "amqp://"+c.e.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(auth.DevKeyName, auth.DevKey)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(amqp.Dial(t.Context(), "amqp://"+c.e.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(auth.DevKeyName, auth.DevKey)}))(t)
 		defer func() { _ = conn.Close() }()
 	}
 	roundTrip(t, c.e.ConnectionString, overWebSocket(t, "ws", "AMQPWSB10", nil))

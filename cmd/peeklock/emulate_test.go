@@ -70,19 +70,10 @@ func jsonReady(e *emulation) bool {
 
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	answer := kit.Must(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := kit.Must(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, string(text)
 }
 
@@ -103,10 +94,7 @@ func sendAndReceive(t *testing.T, connection, queue string) error {
 	if err != nil {
 		return err
 	}
-	receiver, err := client.NewReceiverForQueue(queue, &azservicebus.ReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
-	if err != nil {
-		t.Fatal(err)
-	}
+	receiver := kit.Must(client.NewReceiverForQueue(queue, &azservicebus.ReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete}))(t)
 	got, err := receiver.ReceiveMessages(ctx, 1, nil)
 	if err == nil && (len(got) != 1 || string(got[0].Body) != "hello") {
 		t.Errorf("received %d messages", len(got))
@@ -192,9 +180,7 @@ func TestEmulatorKeepsDataOnlyIfAsked(t *testing.T) {
 	t.Parallel()
 	folder, dir := t.TempDir(), filepath.Join(kit.MemoryDir(t), "data")
 	const text = `{"UserConfig":{"Namespaces":[{"Name":"a","Queues":[{"Name":"kept"}]}]}}`
-	if err := os.WriteFile(filepath.Join(folder, "Config.json"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(folder, "Config.json"), []byte(text), 0o600))
 	e := startEmulator(t, nil, jsonReady, "-o", "json", "--dir", dir, "--config", folder)
 	say(t, e.devMember, 0, "message", "send", "kept", "still here")
 	if code := e.stop(); code != 0 {

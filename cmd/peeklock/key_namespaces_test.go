@@ -17,6 +17,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // fakeNamespaces is a namespaceStore in memory.
@@ -173,19 +174,10 @@ func TestKeyNamesIsolateTests(t *testing.T) {
 	c.do(201, "POST", "/orders/messages", "of one", as("test one", auth.DevKey)...)
 	c.do(201, "POST", "/orders/messages", "of two", as("test two", auth.DevKey)...)
 	c.do(201, "POST", "/orders/messages", "of all", as(auth.DevKeyName, "any")...)
-	conn, err := goamqp.Dial(ctx, "amqp://"+c.e.AMQP, &goamqp.ConnOptions{SASLType: goamqp.SASLTypePlain("test two", auth.DevKey)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must(goamqp.Dial(ctx, "amqp://"+c.e.AMQP, &goamqp.ConnOptions{SASLType: goamqp.SASLTypePlain("test two", auth.DevKey)}))(t)
 	defer func() { _ = conn.Close() }()
-	session, err := conn.NewSession(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	receiver, err := session.NewReceiver(ctx, "orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := kit.Must(conn.NewSession(ctx, nil))(t)
+	receiver := kit.Must(session.NewReceiver(ctx, "orders", nil))(t)
 	if got, err := receiver.Receive(ctx, nil); err != nil || string(got.GetData()) != "of two" {
 		t.Errorf("received %v, %v, want the message of two", got, err)
 	}
@@ -224,15 +216,9 @@ func TestNamespacesOfTheFileAreReachedByKeyName(t *testing.T) {
 		t.Fatalf("connection string %s, want %s", shop, want)
 	}
 	say(t, e.devMember, 0, "message", "send", "orders", "of shop", "--namespace", "shop")
-	client, err := azservicebus.NewClientFromConnectionString(shop, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(azservicebus.NewClientFromConnectionString(shop, nil))(t)
 	defer func() { _ = client.Close(context.Background()) }()
-	receiver, err := client.NewReceiverForQueue("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	receiver := kit.Must(client.NewReceiverForQueue("orders", nil))(t)
 	if got, err := receiver.ReceiveMessages(t.Context(), 1, nil); err != nil || len(got) != 1 || string(got[0].Body) != "of shop" {
 		t.Errorf("received %d messages, %v, want that of shop", len(got), err)
 	}

@@ -218,9 +218,7 @@ func TestPrestopRemovesTheMemberOfItsFolder(t *testing.T) {
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 	const id = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(`{"format":1,"member":"`+id+`"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(filepath.Join(dir, "member.json"), []byte(`{"format":1,"member":"`+id+`"}`), 0o600))
 	var asked atomic.Pointer[string]
 	member := memberServer(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(&r.URL.Path)
@@ -295,9 +293,7 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 			env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 			dir := t.TempDir()
 			if c.file != "" {
-				if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(c.file), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				kit.OK(t, os.WriteFile(filepath.Join(dir, "member.json"), []byte(c.file), 0o600))
 			}
 			ended := stopAtRemoval(t, filepath.Join(dir, config.SocketName))
 			var errs bytes.Buffer
@@ -316,10 +312,7 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 // channel is closed then.
 func stopAtRemoval(t *testing.T, socket string) <-chan struct{} {
 	t.Helper()
-	l, err := listenSocket(t.Context(), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(listenSocket(t.Context(), socket))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -364,9 +357,7 @@ func TestPrepareSetsOnlyRemovedMembersAside(t *testing.T) {
 		{`{"format":1,"draft":%d,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
 		{`{"format":1,"draft":%d,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
 	} {
-		if err := os.WriteFile(member, fmt.Appendf(nil, c.text, fsm.FormatDraft), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(member, fmt.Appendf(nil, c.text, fsm.FormatDraft), 0o600))
 		code, text := prepare()
 		if _, err := os.Stat(member); code != cli.ExitDone || !strings.Contains(text, c.want) || os.IsNotExist(err) != (c.want != "") {
 			t.Errorf("%d %q %v", code, text, err)

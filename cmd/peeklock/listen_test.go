@@ -4,6 +4,8 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Another connection can take a port of the range for outgoing connections before gossip listens on it; that
@@ -12,10 +14,7 @@ func TestGossipPortIsOutsideTheEphemeralRange(t *testing.T) {
 	t.Parallel()
 	const lowest = 32768 // of the range on Linux; 49152 on other systems
 	for range 100 {
-		address, err := freeGossipPort(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := kit.Must(freeGossipPort(t.Context()))(t)
 		_, text, err := net.SplitHostPort(address)
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const messagesConfig = `{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[{"Name":"orders","Properties":{"MaxDeliveryCount":10}},{"Name":"other"},
@@ -93,10 +94,7 @@ func TestMessageOfHTTPIsReceivedByAMQP(t *testing.T) {
 	c.do(201, "POST", "/orders/messages?timeout=60&api-version=2014-01", "one coffee", "Content-Type", "application/atom+xml;type=entry;charset=utf-8",
 		"BrokerProperties", `{"MessageId":"m1","Label":"subject","CorrelationId":"c","ReplyTo":"r","To":"t","SessionId":"s","ReplyToSessionId":"rs","TimeToLive":60}`,
 		"pRiority", `"High"`, "Size", "7", "Ratio", "0.5", "isGood", "true", "At", `"Fri, 20 Nov 2026 12:00:00 GMT"`)
-	receiver, err := c.amqp().NewReceiverForQueue("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	receiver := kit.Must(c.amqp().NewReceiverForQueue("orders", nil))(t)
 	got, err := receiver.ReceiveMessages(t.Context(), 1, nil)
 	if err != nil || len(got) != 1 {
 		t.Fatal(len(got), err)
@@ -121,17 +119,12 @@ func TestMessageOfHTTPIsReceivedByAMQP(t *testing.T) {
 func TestMessageOfAMQPIsReceivedByHTTP(t *testing.T) {
 	t.Parallel()
 	c := newDataClient(t)
-	sender, err := c.amqp().NewSender("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := kit.Must(c.amqp().NewSender("orders", nil))(t)
 	subject, id, contentType := "ä", "a/b 1", "text/plain"
-	if err := sender.SendMessage(t.Context(), &azservicebus.Message{
+	kit.OK(t, sender.SendMessage(t.Context(), &azservicebus.Message{
 		Body: []byte("one coffee"), Subject: &subject, MessageID: &id, ContentType: &contentType,
 		ApplicationProperties: map[string]any{"pRiority": `say "yes"`, "size": int32(7), "Good": false, "at": time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), "no header": 1},
-	}, nil); err != nil {
-		t.Fatal(err)
-	}
+	}, nil))
 	header, body := c.do(201, "POST", "/orders/messages/head?timeout=10", "")
 	if body != "one coffee" || header.Get("Content-Type") != contentType {
 		t.Errorf("%q of type %q", body, header.Get("Content-Type"))
@@ -234,18 +227,13 @@ func TestDeadLettersAreReadByHTTP(t *testing.T) {
 	t.Parallel()
 	c := newDataClient(t)
 	c.do(201, "POST", "/orders/messages", "bad")
-	receiver, err := c.amqp().NewReceiverForQueue("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	receiver := kit.Must(c.amqp().NewReceiverForQueue("orders", nil))(t)
 	got, err := receiver.ReceiveMessages(t.Context(), 1, nil)
 	if err != nil || len(got) != 1 {
 		t.Fatal(len(got), err)
 	}
 	reason := "why"
-	if err := receiver.DeadLetterMessage(t.Context(), got[0], &azservicebus.DeadLetterOptions{Reason: &reason}); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, receiver.DeadLetterMessage(t.Context(), got[0], &azservicebus.DeadLetterOptions{Reason: &reason}))
 	header, body := c.do(200, "DELETE", "/orders/$DeadLetterQueue/messages/head", "")
 	if body != "bad" || header.Get("DeadLetterReason") != `"why"` {
 		t.Errorf("%s: %v", body, header)
@@ -257,20 +245,11 @@ func TestDeadLettersAreReadByHTTP(t *testing.T) {
 func TestPollWhoseClientHasGoneTakesNoMessage(t *testing.T) {
 	t.Parallel()
 	c := newDataClient(t)
-	at, err := url.Parse(c.e.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := kit.Must(url.Parse(c.e.Admin))(t)
 	for _, method := range []string{"POST", "DELETE"} {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must(new(net.Dialer).DialContext(t.Context(), "tcp", at.Host))(t)
 		// The second request on the connection waits; the answer of the first shows that it is served.
-		_, err = fmt.Fprintf(conn, "%s /orders/messages/head?timeout=0 HTTP/1.1\r\nHost: x\r\n\r\n", method)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(fmt.Fprintf(conn, "%s /orders/messages/head?timeout=0 HTTP/1.1\r\nHost: x\r\n\r\n", method))(t)
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || answer.StatusCode != http.StatusNoContent {
 			t.Fatal(answer, err)
@@ -298,10 +277,7 @@ func TestCurlTranscriptsWork(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("needs curl")
 	}
-	content, err := os.ReadFile(docs + "getting-started/curl.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := kit.Must(os.ReadFile(docs + "getting-started/curl.md"))(t)
 	e := startEmulator(t, []string{`PEEKLOCK_CONFIG_JSON={"UserConfig":{"Namespaces":[{"Name":"n"}]}}`}, jsonReady, "-o", "json")
 	transcripts := 0
 	for _, block := range strings.Split(string(content), "```console\n")[1:] {

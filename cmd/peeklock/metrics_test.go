@@ -18,15 +18,9 @@ import (
 // scrape reads /metrics of a member.
 func scrape(t *testing.T, m devMember) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m.Admin+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, m.Admin+"/metrics", nil))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := kit.Must(client.Do(request))(t)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -41,10 +35,7 @@ func sum(t *testing.T, scrapes []string, begin string) (total float64) {
 	for _, text := range scrapes {
 		for line := range strings.Lines(text) {
 			if rest, found := strings.CutPrefix(line, begin); found {
-				value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				value := kit.Must(strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64))(t)
 				total += value
 			}
 		}
@@ -102,10 +93,7 @@ func TestMetricsOfMembersAddUp(t *testing.T) {
 		}
 	}
 	for _, text := range all {
-		problems, err := promlint.New(strings.NewReader(text)).Lint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		problems := kit.Must(promlint.New(strings.NewReader(text)).Lint())(t)
 		for _, p := range problems {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}

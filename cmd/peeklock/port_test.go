@@ -34,14 +34,8 @@ func getJSON(t *testing.T, config *tls.Config, url string, to any) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	response := kit.Must((&http.Client{Transport: transport}).Do(request))(t)
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(to); err != nil || response.StatusCode != 200 {
 		t.Fatal(url, response.Status, err)
@@ -53,30 +47,17 @@ func roundTrip(t *testing.T, connection string, options *azservicebus.ClientOpti
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	client, err := azservicebus.NewClientFromConnectionString(connection, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(azservicebus.NewClientFromConnectionString(connection, options))(t)
 	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
-	sender, err := client.NewSender("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := kit.Must(client.NewSender("orders", nil))(t)
 	body := bytes.Repeat([]byte("coffee"), 30000) // several frames, and several WebSocket messages
-	if err := sender.SendMessage(ctx, &azservicebus.Message{Body: body}, nil); err != nil {
-		t.Fatal(err)
-	}
-	receiver, err := client.NewReceiverForQueue("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, sender.SendMessage(ctx, &azservicebus.Message{Body: body}, nil))
+	receiver := kit.Must(client.NewReceiverForQueue("orders", nil))(t)
 	got, err := receiver.ReceiveMessages(ctx, 1, nil)
 	if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, body) {
 		t.Fatal(len(got), err)
 	}
-	if err := receiver.CompleteMessage(ctx, got[0], nil); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, receiver.CompleteMessage(ctx, got[0], nil))
 }
 
 // overWebSocket configures the official client to use WebSocket, as its documentation shows.
@@ -112,10 +93,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1", "--tls")
 	m := ready.Members[0]
-	trusted, err := config.ClientTLS(ready.TLS.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trusted := kit.Must(config.ClientTLS(ready.TLS.CA))(t)
 	say(t, m, 0, "queue", "create", "orders")
 	for _, address := range []string{m.AMQP, strings.TrimPrefix(m.Admin, "http://")} {
 		for scheme, config := range map[string]*tls.Config{"amqp": nil, "amqps": trusted.Clone()} {
@@ -197,30 +175,17 @@ func TestServeReloadsItsCertificate(t *testing.T) {
 	}
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "tls")
-	files, err := listen.Development(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(listen.Development(dir))(t)
 	address, _, log := startServe(t, "--key", auth.DevKey, "--tls-cert", files.Cert, "--tls-key", files.Key)
-	trusted, err := config.ClientTLS(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trusted := kit.Must(config.ClientTLS(files.CA))(t)
 	serial := func() string {
-		conn, err := (&tls.Dialer{Config: trusted}).DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := kit.Must((&tls.Dialer{Config: trusted}).DialContext(t.Context(), "tcp", address))(t)
 		defer conn.Close()
 		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
 	before := serial()
-	if err := os.Remove(files.Cert); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listen.Development(dir); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Remove(files.Cert))
+	kit.Must(listen.Development(dir))(t)
 	kit.Eventually(t, "the new certificate is shown", func() bool { return serial() != before })
 	wants(t, log.String(), "certificate reloaded")
 }
@@ -249,14 +214,8 @@ func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 	}
 	t.Parallel()
 	host := outward(t)
-	files, err := listen.Development(filepath.Join(t.TempDir(), "tls"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted, err := config.ClientTLS(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(listen.Development(filepath.Join(t.TempDir(), "tls")))(t)
+	trusted := kit.Must(config.ClientTLS(files.CA))(t)
 	trusted.ServerName = "localhost"
 	knock := func(address string, config *tls.Config) string {
 		var conn net.Conn
@@ -272,19 +231,13 @@ func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 		answer := make([]byte, 8)
-		if _, err := fmt.Fprint(conn, "AMQP\x00\x01\x00\x00"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, answer); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(fmt.Fprint(conn, "AMQP\x00\x01\x00\x00"))(t)
+		kit.Must(io.ReadFull(conn, answer))(t)
 		return string(answer)
 	}
 	const spoken, wanted = "AMQP\x00\x01\x00\x00", "AMQP\x02\x01\x00\x00"
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("a key of our own\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(key, []byte("a key of our own\n"), 0o600))
 	strict := []string{"--amqp", host + ":0", "--tls-cert", files.Cert, "--tls-key", files.Key, "--key-file", key}
 	for name, c := range map[string]struct {
 		args  []string

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Profiles show the content of memory, so they are served to this machine only.
@@ -20,10 +22,7 @@ func TestPprofStaysOnLoopback(t *testing.T) {
 			}
 		}
 	}
-	stop, err := servePprof(t.Context(), "127.0.0.1:0", logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := kit.Must(servePprof(t.Context(), "127.0.0.1:0", logger))(t)
 	stop()
 }
 

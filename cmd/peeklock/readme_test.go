@@ -17,10 +17,7 @@ func TestCommandsOfTheReadmeSucceed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
-	content, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := kit.Must(os.ReadFile("../../README.md"))(t)
 	commands := readmeCommands(t, string(content))
 	ready, _ := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	printed := map[string]string{}

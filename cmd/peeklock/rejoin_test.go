@@ -23,17 +23,10 @@ func TestServeStartsOverAfterARemoval(t *testing.T) {
 	}
 	t.Parallel()
 	dir := kit.MemoryDir(t)
-	f, err := datadir.Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(datadir.Open(nil, dir))(t)
 	former := string(f.Identity().Member)
-	if err := f.Update(func(i *datadir.Identity) { i.Removed = true }); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.Update(func(i *datadir.Identity) { i.Removed = true }))
+	kit.OK(t, f.Close())
 	args := []string{"--dir", dir, "--key", auth.DevKey}
 	var errs bytes.Buffer
 	code := run(t.Context(), cli.Process{Args: serveArgs(args...), In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &errs})

@@ -24,10 +24,7 @@ func TestHangupReloads(t *testing.T) {
 	}
 	t.Parallel()
 	dir, audit, secret := kit.MemoryDir(t), filepath.Join(t.TempDir(), "audit.log"), kit.WriteFile(t, "the first secret of operators\n")
-	gossip, err := freeGossipPort(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gossip := kit.Must(freeGossipPort(t.Context()))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var log kit.LogLines
 	code := make(chan int, 1)
@@ -46,20 +43,14 @@ func TestHangupReloads(t *testing.T) {
 	kit.Eventually(t, "the member is ready", func() bool { return log.Has("member became ready") })
 	replace := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(secret, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(secret, []byte(text), 0o600))
 		before := log.Count("operator keys were reloaded")
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		kit.Eventually(t, "the keys are reloaded", func() bool { return log.Count("operator keys were reloaded") > before })
 	}
 	admin := devMember{Admin: client.SocketScheme + filepath.Join(dir, config.SocketName)}
 	say(t, admin, 0, "queue", "create", "before")
-	if err := os.Rename(audit, audit+".1"); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(audit, audit+".1"))
 	replace("the second secret of operators\nthe first secret of operators\n")
 	say(t, admin, 0, "queue", "create", "after")
 	kit.Eventually(t, "the audit log is written to a new file", func() bool {
@@ -71,12 +62,8 @@ func TestHangupReloads(t *testing.T) {
 		t.Errorf("the renamed audit log: %v\n%s", err, text)
 	}
 	replace("the second secret of operators\n")
-	if err := os.WriteFile(secret, []byte("a\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(secret, []byte("a\nb\nc\n"), 0o600))
+	kit.OK(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	kit.Eventually(t, "a file with too many secrets is reported", func() bool { return log.Has("failed to reload keys", "has 3 lines") })
 	if log.Has("secret of operators") {
 		t.Error("a secret is in the log")
@@ -92,17 +79,13 @@ func TestHangupBeforeTheMemberIsOpenDoesNotEndIt(t *testing.T) {
 		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", "0.0.0.0:0", "--allow-remote-plain", "--advertise", "nowhere..invalid") // no name server is asked for a name with an empty part
 	cmd.Args[0], cmd.Stderr = "peeklock", &log      // see TestMain
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // the variables of test runs are no settings
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.Start())
 	kit.Eventually(t, "the name is looked up", func() bool { return log.Has("failed to resolve the setting advertise") || log.Has("peeklock:") })
 	if !log.Has("failed to resolve") {
 		t.Fatalf("serve ended: %s", log.String())
 	}
 	for _, signal := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, cmd.Process.Signal(signal))
 	}
 	_ = cmd.Wait()
 	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {

@@ -20,17 +20,10 @@ func TestServeStartsAfterARollbackWasAccepted(t *testing.T) {
 	}
 	t.Parallel()
 	dir := kit.MemoryDir(t)
-	f, err := datadir.Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(datadir.Open(nil, dir))(t)
 	member := string(f.Identity().Member)
-	if err := f.MarkCopied(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, f.MarkCopied())
+	kit.OK(t, f.Close())
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	args := []string{"--dir", dir, "--key", auth.DevKey, "--audit-log", audit}
 	var errs bytes.Buffer

@@ -26,10 +26,7 @@ import (
 // startAlone runs a cluster of one member, until the test ends or stop is called.
 func startAlone(t testing.TB, args ...string) (m devMember, log *kit.LogLines, stop func()) {
 	t.Helper()
-	gossip, err := freeGossipPort(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gossip := kit.Must(freeGossipPort(t.Context()))(t)
 	args = append([]string{
 		"serve", "--name", "m", "--dir", kit.MemoryDir(t), "--expect", "1", "--partitions", "1",
 		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
@@ -88,15 +85,9 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 		})
 	}
 	ask := func(key string) (status int, retryAfter string) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Admin+"/v1/queues", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := kit.Must(http.NewRequestWithContext(ctx, http.MethodGet, m.Admin+"/v1/queues", nil))(t)
 		r.Header.Set("Authorization", auth.Sign(m.Admin, auth.DevKeyName, key, time.Now().Add(time.Hour)))
-		w, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := kit.Must(http.DefaultClient.Do(r))(t)
 		_ = w.Body.Close()
 		return w.StatusCode, w.Header.Get("Retry-After")
 	}
@@ -129,19 +120,14 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	flood.Wait()
 	stop()
 	most := auditLinesMax * (1 + int(time.Since(began)/time.Minute)) // these lines in a minute
-	data, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := kit.Must(os.ReadFile(audit))(t)
 	told, omitted := 0, 0
 	for line := range strings.Lines(string(data)) {
 		var l struct {
 			Event, Client string
 			Count         int
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, json.Unmarshal([]byte(line), &l))
 		switch l.Event {
 		case "login_refused":
 			told++

@@ -32,17 +32,12 @@ func peerFiles(t *testing.T) (cert, key, ca string) {
 	write := func(name, kind string, der []byte) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	pair := func() *ecdsa.PrivateKey {
 		t.Helper()
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		return k
 	}
 	template := func(serial int64) *x509.Certificate {
@@ -53,20 +48,11 @@ func peerFiles(t *testing.T) (cert, key, ca string) {
 	}
 	above, its := pair(), template(1)
 	its.IsCA, its.KeyUsage = true, x509.KeyUsageCertSign
-	authority, err := x509.CreateCertificate(rand.Reader, its, its, &above.PublicKey, above)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := kit.Must(x509.CreateCertificate(rand.Reader, its, its, &above.PublicKey, above))(t)
 	own, leaf := pair(), template(2)
 	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	signed, err := x509.CreateCertificate(rand.Reader, leaf, its, &own.PublicKey, above)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := kit.Must(x509.CreateCertificate(rand.Reader, leaf, its, &own.PublicKey, above))(t)
+	private := kit.Must(x509.MarshalPKCS8PrivateKey(own))(t)
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", private), write("ca.pem", "CERTIFICATE", authority)
 }
 
@@ -123,9 +109,6 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	say(t, members[0], 0, "message", "send", "intake", "hello")
 	wants(t, say(t, members[2], 0, "message", "receive", "orders/Subscriptions/everything", "--wait", "60s"), "hello")
 	say(t, members[1], 0, "queue", "delete", "lost", "--yes")
-	data, err := os.ReadFile(audit + "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := kit.Must(os.ReadFile(audit + "1"))(t)
 	wants(t, string(data), `"msg":"audit"`, "lost", `"member":"m1"`)
 }

@@ -20,13 +20,8 @@ import (
 func settingsOf(t *testing.T, args ...string) *config.Settings {
 	t.Helper()
 	cmd := newServe(cli.Process{})
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
-	}
-	s, err := config.Load(nil, cmd.Flags())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, cmd.ParseFlags(args))
+	s := kit.Must(config.Load(nil, cmd.Flags()))(t)
 	return s
 }
 
@@ -44,10 +39,7 @@ func TestAuditLogFile(t *testing.T) {
 		audit.Info("audit", "event", "login")
 		_ = closeFile.close()
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := kit.Must(os.ReadFile(path))(t)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info.Mode(), err)
@@ -81,9 +73,7 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 		{[]string{"--key-file", kit.WriteFile(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
 	} {
 		s := settingsOf(t, c.args...)
-		if _, err := s.AuthConfig(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(s.AuthConfig())(t)
 		var log bytes.Buffer
 		logWarnings(t.Context(), s, slog.New(slog.NewTextHandler(&log, nil)))
 		wants(t, log.String(), c.want...)
@@ -97,13 +87,8 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	t.Parallel()
 	var printed bytes.Buffer
-	out, err := output.NewOutput(&printed, "table")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&devOptions{dir: "data"}).print(out, []memberParts{{}}, nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(output.NewOutput(&printed, "table"))(t)
+	kit.OK(t, (&devOptions{dir: "data"}).print(out, []memberParts{{}}, nil, nil))
 	lines := strings.Split(printed.String(), "\n")
 	wants(t, strings.Join(lines[:2], "\n"), "Peeklock is ready", "without a key")
 }
@@ -117,12 +102,7 @@ func TestDevSaysWhichPortsItCouldNotBind(t *testing.T) {
 	defer first.closeListeners()
 	unbound := o.bindTLS(t.Context(), &memberParts{})
 	var printed bytes.Buffer
-	out, err := output.NewOutput(&printed, "table")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&devTLS{unbound: unbound}).note(out, nil); err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(output.NewOutput(&printed, "table"))(t)
+	kit.OK(t, (&devTLS{unbound: unbound}).note(out, nil))
 	wants(t, printed.String(), "port 5671 could not be bound (", "over AMQP", "port 443 could not be bound (", "administration clients")
 }

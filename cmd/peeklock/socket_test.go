@@ -24,6 +24,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -35,10 +36,7 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 	path := filepath.Join(dir, config.SocketName)
 	open := func() net.Listener {
 		t.Helper()
-		l, err := listenSocket(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := kit.Must(listenSocket(t.Context(), path))(t)
 		return l
 	}
 	first := open()
@@ -52,18 +50,13 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 
 	// A killed process leaves the file.
 	left := filepath.Join(dir, "left")
-	if err := os.Rename(path, left); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.Rename(path, left))
 	stale := open()
 	if err := stale.(*socketListener).Listener.Close(); err != nil { // without removing the file
 		t.Fatal(err)
 	}
 	second := open()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must((&net.Dialer{}).DialContext(t.Context(), "unix", path))(t)
 	_ = conn.Close()
 	if err := first.Close(); err != nil { // another socket has its path now
 		t.Fatal(err)
@@ -81,9 +74,7 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 		t.Error(names, err)
 	}
 
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, os.WriteFile(path, nil, 0o600))
 	if _, err := listenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Error(err)
 	}
@@ -157,19 +148,11 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 // status returns the status of a request for operators, with a host name of this machine; first is sent before it.
 func status(t *testing.T, address, first string) int {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))(t)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
-	if _, err := io.WriteString(conn, first+"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(io.WriteString(conn, first+"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))(t)
+	response := kit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	_ = response.Body.Close()
 	return response.StatusCode
 }
@@ -182,10 +165,7 @@ func TestServeTrustsNoAddressByDefault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts members")
 	}
-	files, err := listen.Development(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := kit.Must(listen.Development(t.TempDir()))(t)
 	const claim = "PROXY TCP4 127.0.0.1 127.0.0.1 4711 5300\r\n"
 	near := []string{"--proxy-protocol-from", "127.0.0.0/8"}
 	secure := []string{"--tls-cert", files.Cert, "--tls-key", files.Key, "--require-tls"}
@@ -228,18 +208,11 @@ func TestProxiedClientsAreAudited(t *testing.T) {
 	t.Parallel()
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	_, address, _ := startServe(t, "--key", auth.DevKey, "--proxy-protocol-from", "127.0.0.1/32", "--audit-log", audit)
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := kit.Must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))(t)
 	defer conn.Close()
 	const wrong = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: SharedAccessSignature sr=http%%3A%%2F%%2Flocalhost&sig=x&se=9999999999&skn=RootManageSharedAccessKey\r\nConnection: close\r\n\r\n"
-	if _, err := fmt.Fprintf(conn, "PROXY TCP4 198.51.100.7 127.0.0.1 4711 5300\r\n"+wrong); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(conn); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(fmt.Fprintf(conn, "PROXY TCP4 198.51.100.7 127.0.0.1 4711 5300\r\n"+wrong))(t)
+	kit.Must(io.ReadAll(conn))(t)
 	text, err := os.ReadFile(audit)
 	if err != nil || !strings.Contains(string(text), "198.51.100.7") || strings.Contains(string(text), `"127.0.0.1`) {
 		t.Errorf("%s, %v", text, err)
@@ -259,10 +232,7 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 	if code, text := ask(); code != cli.ExitRefused || !strings.Contains(text, "no member answers at unix://"+path) {
 		t.Error(code, text)
 	}
-	l, err := listenSocket(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(listenSocket(t.Context(), path))(t)
 	server := &httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != client.SocketHost || r.Header.Get("Authorization") != "" {
 			t.Error(r.Host, r.Header)

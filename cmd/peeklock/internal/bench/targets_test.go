@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Clients find members that have restarted under other addresses, and ask not too often.
@@ -43,10 +44,7 @@ func TestFailedConnectionsAskForAddressesAgain(t *testing.T) {
 // A run in which no message was confirmed verifies nothing, and fails.
 func TestRunWithoutMessagesFails(t *testing.T) {
 	t.Parallel()
-	out, err := output.NewOutput(&bytes.Buffer{}, "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(output.NewOutput(&bytes.Buffer{}, "json"))(t)
 	for _, c := range []struct {
 		result benchResult
 		fails  bool

@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Each copy of a message is classified on its own.
@@ -50,9 +51,7 @@ func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 		{subscriptions: 3, correlationRules: 7, matching: 1},
 		{subscriptions: 5, sqlRules: 5, correlationRules: 11, matching: 5},
 	} {
-		if err := b.check(1); err != nil {
-			t.Fatal(err)
-		}
+		kit.OK(t, b.check(1))
 		m := new(amqp.Message)
 		b.setProperties(m)
 		seen := messages.NewPeeked(m, messages.NewShownMessage(m))
@@ -86,23 +85,14 @@ func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 func benchTakes(t *testing.T, r entity.Rule, m messages.Peeked) bool {
 	t.Helper()
 	if r.Filter.Kind == entity.FilterSQL {
-		expr, err := filter.Parse(r.Filter.Expression, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		truth, err := expr.Match(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expr := kit.Must(filter.Parse(r.Filter.Expression, nil))(t)
+		truth := kit.Must(expr.Match(m))(t)
 		return truth == filter.True
 	}
-	correlation, err := filter.NewCorrelation([]filter.Condition{
+	correlation := kit.Must(filter.NewCorrelation([]filter.Condition{
 		{Property: filter.Property{Name: filter.Label, Scope: filter.System}, Value: r.Filter.Conditions["sys.Label"].Value},
 		{Property: filter.Property{Name: "customer"}, Value: r.Filter.Conditions["customer"].Value},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return correlation.Match(m)
 }
 

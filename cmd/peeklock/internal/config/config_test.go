@@ -20,13 +20,8 @@ func settingsOf(t *testing.T, args ...string) *Settings {
 	t.Helper()
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	AddFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Load(nil, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, flags.Parse(args))
+	s := kit.Must(Load(nil, flags))(t)
 	return s
 }
 
