@@ -176,10 +176,7 @@ const retainedBytesMax = 64 << 10
 //nolint:paralleltest // it measures what the process allocates
 func TestOperationsAtTheirLimits(t *testing.T) {
 	var buffer []byte
-	stored, err := message.ParseWithID(&buffer, dataSection(30<<10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := kit.Must(message.ParseWithID(&buffer, dataSection(30<<10)))(t)
 	requests := maximal()
 	for _, operation := range Operations() {
 		body, ok := requests[operation]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestDeliveryShowsItsLockOrState(t *testing.T) {
@@ -103,10 +104,7 @@ func TestNullDeadLetterReasonIsDropped(t *testing.T) {
 
 func encodePatch(t *testing.T, m wire.Map) []byte {
 	t.Helper()
-	b, err := EncodeProperties(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(EncodeProperties(m))(t)
 	return b
 }
 
@@ -122,10 +120,7 @@ func TestModifiedPropertiesAreMerged(t *testing.T) {
 		sent := goamqp.NewMessage([]byte("body"))
 		sent.ApplicationProperties = own
 		sent.Footer = goamqp.Annotations{"f": "g"}
-		encoded, err := sent.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := kit.Must(sent.MarshalBinary())(t)
 		m := deliver(t, encoded, fsm.Delivery{Patches: patches}, DeliveryOptions{})
 		want := map[string]any{
 			"b": "patched", "c": int64(2), "d": nil,

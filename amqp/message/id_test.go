@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestMessagesWithoutIDGetOne(t *testing.T) {
@@ -73,10 +74,7 @@ func messageIDOf(t *testing.T, message []byte) string {
 			t.Fatal(err)
 		}
 		if kind == wire.SectionProperties {
-			p, err := wire.DecodeProperties(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := kit.Must(wire.DecodeProperties(value))(t)
 			id, _ := p.MessageID.(string)
 			return id
 		}

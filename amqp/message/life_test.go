@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // timed encodes a message with a header.ttl, a creation-time and an absolute-expiry-time; nil omits one.
@@ -123,10 +124,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 		}
 	}
 	// All deliveries share the stored bytes, so the bytes must not change.
-	m, err := Parse(both)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(both))(t)
 	before := string(m.Payload)
 	if _, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Enqueued: 1, Expires: 2}, DeliveryOptions{}); err != nil || string(m.Payload) != before {
 		t.Errorf("delivery changed the payload (%v)", err)
@@ -176,10 +174,7 @@ func TestCorrectedExpiryChangesNothingElse(t *testing.T) {
 				clear()
 			}
 		}
-		encoded, err := (&goamqp.Message{Properties: &p, Data: [][]byte{{1}}}).MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := kit.Must((&goamqp.Message{Properties: &p, Data: [][]byte{{1}}}).MarshalBinary())(t)
 		got := deliver(t, encoded, fsm.Delivery{Enqueued: 1000, Expires: 4000}, DeliveryOptions{})
 		p.AbsoluteExpiryTime = ptr(p.CreationTime.Add(3 * time.Second))
 		if !sameMessage(&goamqp.Message{Properties: &p}, &goamqp.Message{Properties: got.Properties}) {

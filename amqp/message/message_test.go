@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func testPlace() fsm.EntityRef { return fsm.EntityRef{Entity: fsm.Entity{ID: 7, Name: "Orders"}} }
@@ -24,10 +25,7 @@ func ptr[T any](v T) *T { return &v }
 // encodedMessage returns a message in the encoding of go-amqp.
 func encodedMessage(t testing.TB, body []byte) []byte {
 	t.Helper()
-	encoded, err := goamqp.NewMessage(body).MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(goamqp.NewMessage(body).MarshalBinary())(t)
 	return encoded
 }
 
@@ -44,22 +42,14 @@ func deliver(t *testing.T, encoded []byte, d fsm.Delivery, o DeliveryOptions) *g
 
 func deliverAt(t *testing.T, place fsm.EntityRef, encoded []byte, d fsm.Delivery, o DeliveryOptions) *goamqp.Message {
 	t.Helper()
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(encoded))(t)
 	d.Payload = m.Payload
-	out, err := AppendDelivery([]byte("before"), place, d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(AppendDelivery([]byte("before"), place, d, o))(t)
 	if string(out[:6]) != "before" {
 		t.Fatalf("%x", out[:6])
 	}
 	var got goamqp.Message
-	if err := got.UnmarshalBinary(out[6:]); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, got.UnmarshalBinary(out[6:]))
 	return &got
 }
 
@@ -93,10 +83,7 @@ func fullMessage() *goamqp.Message {
 func TestMessageRoundTrip(t *testing.T) {
 	t.Parallel()
 	sent := fullMessage()
-	encoded, err := sent.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(sent.MarshalBinary())(t)
 	got := deliver(t, encoded, fsm.Delivery{
 		Lock: fsm.LockID{Sequence: 300, Epoch: 1}, State: fsm.Locked, FailedDeliveries: 2, Enqueued: 1000, LockedUntil: 2000,
 	}, DeliveryOptions{})
@@ -132,10 +119,7 @@ func TestEveryKindOfBodyIsDeliveredUnchanged(t *testing.T) {
 		"sequence": {Sequence: [][]any{{"a"}, {int64(2)}}},
 		"long":     {Data: [][]byte{make([]byte, 100_000)}},
 	} {
-		encoded, err := sent.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := kit.Must(sent.MarshalBinary())(t)
 		got := deliver(t, encoded, fsm.Delivery{}, DeliveryOptions{})
 		if !cmp.Equal(sent.Data, got.Data) || !cmp.Equal(sent.Value, got.Value) || !cmp.Equal(sent.Sequence, got.Sequence) {
 			t.Errorf("%s: %v", name, got)
@@ -158,10 +142,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 	})
 	bare = section(bare, wire.SectionData, []byte("x"))
 	bare = section(bare, wire.SectionFooter, wire.Map{})
-	m, err := Parse(bare)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(bare))(t)
 	out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload}, DeliveryOptions{})
 	if err != nil || !bytes.HasSuffix(out, bare) {
 		t.Fatalf("%v\n%x\n%x", err, out, bare)
@@ -180,10 +161,7 @@ func TestFooterBeforeTheBodyIsAccepted(t *testing.T) {
 	t.Parallel()
 	footer := section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("x-footer"), Value: "end"}})
 	body := section(nil, wire.SectionData, []byte("x"))
-	m, err := Parse(slices.Concat(footer, body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(slices.Concat(footer, body)))(t)
 	if want := slices.Concat(body, footer); !bytes.HasSuffix(m.Payload, want) {
 		t.Fatalf("%x does not end in %x", m.Payload, want)
 	}
@@ -237,10 +215,7 @@ func TestAnnotationsHaveTheTypesThatClientsExpect(t *testing.T) {
 func TestViaPartitionKeyBindsToNoShard(t *testing.T) {
 	t.Parallel()
 	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(viaPartitionKeyKey), Value: "received"}})
-	m, err := Parse(section(encoded, wire.SectionData, []byte{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(section(encoded, wire.SectionData, []byte{})))(t)
 	if key, bound := (&fsm.Entity{Shards: make([]fsm.Shard, 2)}).ShardKey(&m); bound || m.PartitionKey != "" {
 		t.Errorf("bound to the shard of %q, partition key %q", key, m.PartitionKey)
 	}
@@ -381,10 +356,7 @@ func batch(messages ...[]byte) []byte {
 
 func TestBatchBecomesMessages(t *testing.T) {
 	t.Parallel()
-	one, err := fullMessage().MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := kit.Must(fullMessage().MarshalBinary())(t)
 	two := section(wire.AppendProperties(nil, &wire.Properties{MessageID: "two"}), wire.SectionData, []byte("2"))
 	envelope := wire.AppendHeader(nil, &wire.Header{})
 	envelope = wire.AppendProperties(envelope, &wire.Properties{MessageID: "of the envelope"})
@@ -393,10 +365,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, b := range [][]byte{one, two, one} {
-		alone, err := Parse(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		alone := kit.Must(Parse(b))(t)
 		if diff := cmp.Diff(alone, messages[i]); diff != "" {
 			t.Errorf("message %d: %s", i, diff)
 		}
@@ -437,14 +406,8 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 // Damaged storage causes an error, never a panic and never a malformed message.
 func TestDamagedPayloadIsRefused(t *testing.T) {
 	t.Parallel()
-	encoded, err := fullMessage().MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(fullMessage().MarshalBinary())(t)
+	m := kit.Must(Parse(encoded))(t)
 	bad := map[string][]byte{"empty": nil, "version": {2, 0, 0, 0, 0, 0}, "flags": {1, 0x80, 0, 0, 0, 0}, "numbers": {1, 0, 200}}
 	for cut := range 20 {
 		bad[string(rune('a'+cut))] = m.Payload[:cut]

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
@@ -32,10 +33,7 @@ func removed(scope filter.Scope, name string) fsm.Change {
 // patched delivers a message with patches.
 func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
 	t.Helper()
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(encoded))(t)
 	return sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Patches: fsm.AppendPatches(nil, patches)})
 }
 
@@ -148,10 +146,7 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
 	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
 	main := func(*fsm.EntityRef) {}
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(section(nil, wire.SectionData, []byte("x"))))(t)
 	for name, c := range map[string]struct {
 		patches []fsm.Patch
 		topic   fsm.SequenceNumber
@@ -187,18 +182,9 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 // A message that was only forwarded is copied unchanged, including described values.
 func TestForwardedIsCopied(t *testing.T) {
 	t.Parallel()
-	encoded, err := fullMessage().MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := openPayload(m.Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(fullMessage().MarshalBinary())(t)
+	m := kit.Must(Parse(encoded))(t)
+	v := kit.Must(openPayload(m.Payload))(t)
 	out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 5, Source: "q"}})}, DeliveryOptions{})
 	if err != nil || !strings.HasSuffix(string(out), string(v.bare)) {
 		t.Errorf("%v: bare message is another", err)
@@ -288,10 +274,7 @@ func TestActionsChangeTheTimeToLive(t *testing.T) {
 		"longest":             {bothTimes, setSystem(filter.TimeToLive, filter.Span(math.MaxInt64)), fsm.Forever, 0, 0},
 		"another change only": {bothTimes, setSystem(filter.Label, filter.Text("x")), 8_999_000, 0, 9_000_000},
 	} {
-		m, err := Parse(c.encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(Parse(c.encoded))(t)
 		patches := fsm.AppendPatches(nil, []fsm.Patch{{Changes: []fsm.Change{c.change}}})
 		again, err := Reread(m.Payload, patches)
 		if err != nil || again.TimeToLive != c.want {

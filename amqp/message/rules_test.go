@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func system(name string, v filter.Value) fsm.Property {
@@ -27,23 +28,14 @@ func user(name string, v filter.Value) fsm.Property {
 // asked returns the properties of an encoded message that rules can refer to.
 func asked(t testing.TB, encoded []byte) []fsm.Property {
 	t.Helper()
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(encoded))(t)
 	return askedOf(t, new(RuleReader), m.Payload)
 }
 
 func askedOf(t testing.TB, r *RuleReader, payload []byte) []fsm.Property {
 	t.Helper()
-	properties, err := r.read(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoded, err := fsm.DecodeProperties(properties)
-	if err != nil {
-		t.Fatal(err)
-	}
+	properties := kit.Must(r.read(payload))(t)
+	decoded := kit.Must(fsm.DecodeProperties(properties))(t)
 	return decoded
 }
 
@@ -108,10 +100,7 @@ func TestRuleReaderKeepsNothingOfTheLastMessage(t *testing.T) {
 		for i := range n {
 			properties = append(properties, wire.Pair{Key: fmt.Sprint("p", i), Value: int32(i)})
 		}
-		m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(Parse(section(nil, wire.SectionApplicationProperties, properties)))(t)
 		return m.Payload
 	}
 	for _, n := range []int{3, 1, 0, ruleListKept + 1, 2} {
@@ -143,10 +132,7 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 	const some = 300
 	bytesLeft := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
 	for n, ok := range map[int]bool{some + bytesLeft: true, some + bytesLeft + 1: false} {
-		m, err := Parse(long(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(Parse(long(n)))(t)
 		properties, err := new(RuleReader).read(m.Payload)
 		var refused *Error
 		switch {
@@ -167,25 +153,13 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 func TestRereadReturnsTheMessageAsSent(t *testing.T) {
 	t.Parallel()
 	sent := fullMessage()
-	encoded, err := sent.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := Parse(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(sent.MarshalBinary())(t)
+	m := kit.Must(Parse(encoded))(t)
 	if m.PartitionKey != "session" {
 		t.Errorf("partition key %q", m.PartitionKey)
 	}
-	again, err := Reread(m.Payload, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Properties, err = new(RuleReader).read(m.Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := kit.Must(Reread(m.Payload, nil))(t)
+	m.Properties = kit.Must(new(RuleReader).read(m.Payload))(t)
 	if diff := cmp.Diff(m, again); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -198,10 +172,7 @@ func TestRereadAppliesPatches(t *testing.T) {
 	b := wire.AppendHeader(nil, &wire.Header{TTL: ptr(uint32(math.MaxUint32))})
 	b = section(b, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: time.UnixMilli(5)}})
 	b = wire.AppendProperties(b, &wire.Properties{MessageID: uint64(7), AbsoluteExpiryTime: &expires, CreationTime: &created})
-	m, err := Parse(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kit.Must(Parse(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}})))(t)
 	patches := fsm.AppendPatches(nil, []fsm.Patch{
 		{Changes: []fsm.Change{
 			{Property: filter.Property{Scope: filter.System, Name: filter.MessageID}, Value: filter.Text("u:8")},
@@ -211,17 +182,11 @@ func TestRereadAppliesPatches(t *testing.T) {
 		{Source: "Queue"},
 		{DeadLetter: true, Reason: "why"},
 	})
-	got, err := Reread(m.Payload, patches)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(Reread(m.Payload, patches))(t)
 	if got.ID != "s:u:8" || got.TimeToLive != fsm.Millis(100*24*time.Hour/time.Millisecond) || got.EnqueueAt != 0 || string(got.Payload) != string(m.Payload) {
 		t.Errorf("%+v", got)
 	}
-	properties, err := fsm.DecodeProperties(got.Properties)
-	if err != nil {
-		t.Fatal(err)
-	}
+	properties := kit.Must(fsm.DecodeProperties(got.Properties))(t)
 	want := []fsm.Property{
 		system(filter.DeadLetterSource, filter.Text("queue")), system(filter.MessageID, filter.Text("u:8")),
 		system(filter.ScheduledEnqueueTimeUTC, filter.Time(5)), user("a", filter.Int(5)),
@@ -263,10 +228,7 @@ func FuzzRuleProperties(f *testing.F) {
 			}
 			return
 		}
-		got, err := fsm.DecodeProperties(properties)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := kit.Must(fsm.DecodeProperties(properties))(t)
 		if v, err := openPayload(m.Payload); err != nil || !decodable(v.properties) {
 			return
 		}

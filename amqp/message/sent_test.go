@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // sentFields returns a message with first-acquirer and with delivery annotations of its sender.
@@ -104,10 +105,7 @@ func TestHeaderOfADeliveryHasWhatWasSent(t *testing.T) {
 		"true":                  {sentTrue, 1, []byte{0x41, 0x40, 0x40, 0x41, 0x43}},
 		"true, second delivery": {sentTrue, 2, []byte{0x41, 0x40, 0x40, 0x40, 0x43}},
 	} {
-		m, err := Parse(c.encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(Parse(c.encoded))(t)
 		out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Lock: fsm.LockID{Sequence: 1, Epoch: c.locks}, Payload: m.Payload}, DeliveryOptions{})
 		want := append([]byte{0x00, 0x53, 0x70, 0xc0, 0x06, 0x05}, c.want...)
 		if err != nil || !bytes.HasPrefix(out, want) {
@@ -157,10 +155,7 @@ func TestSectionsInAnyOrderAreStoredInOne(t *testing.T) {
 		section(section(nil, wire.SectionData, []byte("one")), wire.SectionValue, "two"),
 		section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("f"), Value: "g"}}),
 	}
-	want, err := Parse(slices.Concat(sections...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := kit.Must(Parse(slices.Concat(sections...)))(t)
 	for i := range sections {
 		for k := range sections {
 			moved := slices.Insert(slices.Concat(sections[:i], sections[i+1:]), k, sections[i])
@@ -251,10 +246,7 @@ func TestPayloadsKeepTheirBytes(t *testing.T) {
 		"8118" + "0000" + "0401" + "a3016b41" + "0000" + "005375a00178": sentFields(wire.Map{{Key: wire.Symbol("k"), Value: true}}),
 		"8100" + "0000" + "0000" + "005375a00178":                       section(nil, wire.SectionData, []byte("x")),
 	} {
-		m, err := Parse(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := kit.Must(Parse(encoded))(t)
 		if got := hex.EncodeToString(m.Payload); got != want {
 			t.Errorf("payload %s, want %s", got, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // sameValue compares values of rules; a NaN equals itself.
@@ -135,10 +136,7 @@ func TestRuleValuesAreUTF8(t *testing.T) {
 // of another one.
 func TestActionsKeepTheTypesOfWhatTheyCopy(t *testing.T) {
 	t.Parallel()
-	action, err := filter.ParseAction("SET x = a; SET b = x; SET sys.Label = 'done'", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	action := kit.Must(filter.ParseAction("SET x = a; SET b = x; SET sys.Label = 'done'", nil))(t)
 	for name, c := range typedValues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,10 +165,7 @@ func TestActionsGiveOtherValuesTheTypeOfTheirKind(t *testing.T) {
 		"SET old = f":             1.5,
 		"SET b = 7":               int64(7),
 	} {
-		action, err := filter.ParseAction(text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		action := kit.Must(filter.ParseAction(text, nil))(t)
 		got := afterAction(t, action, wire.Map{{Key: "a", Value: int32(5)}, {Key: "f", Value: float32(1.5)}, {Key: "Old", Value: int16(7)}})
 		name := "b"
 		if got.application.Get(name) == nil {
@@ -189,17 +184,12 @@ func afterAction(t *testing.T, action *filter.Action, properties wire.Map) secti
 	if err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := new(RuleReader).read(m.Payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := kit.Must(new(RuleReader).read(m.Payload))(t)
 	copied := &ruleCopy{}
 	if copied.properties, err = fsm.DecodeProperties(encoded); err != nil {
 		t.Fatal(err)
 	}
-	if err := action.Apply(copied, copied); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, action.Apply(copied, copied))
 	return sectionsOf(t, fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})})
 }
 
@@ -267,10 +257,7 @@ func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.EntityRef)) (s
 	for _, c := range change {
 		c(&place)
 	}
-	out, err := AppendDelivery(nil, place, d, DeliveryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := kit.Must(AppendDelivery(nil, place, d, DeliveryOptions{}))(t)
 	for rest := out; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -19,10 +21,7 @@ func ptr[T any](v T) *T { return &v }
 // unhex decodes hexadecimal and ignores spaces and line breaks.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := kit.Must(hex.DecodeString(strings.Join(strings.Fields(s), "")))(t)
 	return b
 }
 
@@ -150,10 +149,7 @@ func TestFramesKeepTheirBytes(t *testing.T) {
 			if !bytes.Equal(got, append([]byte("before"), want...)) {
 				t.Fatalf("encoded\n got %x\nwant %x", got[6:], want)
 			}
-			f, err := NewReader(bytes.NewReader(want), 512).ReadFrame()
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := kit.Must(NewReader(bytes.NewReader(want), 512).ReadFrame())(t)
 			if diff := cmp.Diff(Frame{Type: g.typ, Channel: g.channel, Body: g.body}, f); diff != "" {
 				t.Fatalf("decoded (-want +got)\n%s", diff)
 			}
@@ -268,10 +264,7 @@ func TestUnusualFramesAreAccepted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			f, err := NewReader(bytes.NewReader(unhex(t, c.hex)), 512).ReadFrame()
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := kit.Must(NewReader(bytes.NewReader(unhex(t, c.hex)), 512).ReadFrame())(t)
 			if diff := cmp.Diff(c.want, f.Body); diff != "" {
 				t.Fatal(diff)
 			}
@@ -354,10 +347,7 @@ func TestLongFramesUseList32(t *testing.T) {
 	if b[11] != codeList32 {
 		t.Fatalf("%x", b[:16])
 	}
-	f, err := NewReader(bytes.NewReader(b), 4096).ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := kit.Must(NewReader(bytes.NewReader(b), 4096).ReadFrame())(t)
 	if diff := cmp.Diff(want, f.Body); diff != "" {
 		t.Fatal(diff)
 	}
@@ -384,17 +374,13 @@ func TestReaderShrinksWithoutLosingBytes(t *testing.T) {
 	large := AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 20<<10)})
 	small := AppendFrame(nil, FrameAMQP, 7, &Transfer{Payload: []byte("after")})
 	r := NewReader(bytes.NewReader(slices.Concat(large, small, AppendFrame(nil, FrameAMQP, 9, nil), large)), 64<<10)
-	if _, err := r.ReadFrame(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.ReadFrame())(t)
 	before := len(r.buffer)
 	if r.Shrink(); len(r.buffer) != before {
 		t.Fatal("it gave a buffer back that is needed")
 	}
 	r = NewReader(bytes.NewReader(slices.Concat(large, small)), 64<<10)
-	if _, err := r.ReadFrame(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(r.ReadFrame())(t)
 	if r.Shrink(); len(r.buffer) != readBufferBytes || r.transfer.Payload != nil {
 		t.Fatalf("a buffer of %d bytes, and %d of the payload", len(r.buffer), len(r.transfer.Payload))
 	}
@@ -412,9 +398,7 @@ func TestReaderBufferGrowsAndIsReused(t *testing.T) {
 		t.Fatal(len(r.buffer))
 	}
 	for range 1000 {
-		if _, err := r.ReadFrame(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(r.ReadFrame())(t)
 	}
 	if len(r.buffer) != readBufferMaxBytes {
 		t.Fatal(len(r.buffer))
@@ -430,9 +414,7 @@ func TestPerformativesOfTheReaderDoNotAllocate(t *testing.T) {
 	} {
 		r := NewReader(&loop{frame: AppendFrame(nil, FrameAMQP, 0, body)}, 4096)
 		read := func() {
-			if _, err := r.ReadFrame(); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(r.ReadFrame())(t)
 		}
 		for range 1000 {
 			read() // the buffer grows

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Signed numbers, floats and chars are read in every encoding, and no other value is accepted as one of them.
@@ -64,10 +66,7 @@ func TestRestIsTheDistanceToTheEnd(t *testing.T) {
 	value := AppendListOf(nil, func(dst []byte) ([]byte, int) {
 		return AppendString(AppendLong(dst, 5), "x"), 2
 	})
-	list, err := IterList(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(IterList(value))(t)
 	for item, ok := list.Next(); ok; item, ok = list.Next() {
 		if end := len(value) - list.Rest(); !bytes.Equal(value[end-len(item):end], item) {
 			t.Errorf("item %x does not end at %d", item, end)

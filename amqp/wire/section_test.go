@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func fullProperties() Properties {
@@ -24,10 +26,7 @@ func TestHeaderAndPropertiesAreReadBack(t *testing.T) {
 		if err != nil || kind != SectionHeader || len(rest) != 0 {
 			t.Fatal(kind, rest, err)
 		}
-		got, err := DecodeHeader(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := kit.Must(DecodeHeader(value))(t)
 		if diff := cmp.Diff(h, got); diff != "" {
 			t.Error(diff)
 		}
@@ -37,10 +36,7 @@ func TestHeaderAndPropertiesAreReadBack(t *testing.T) {
 		if err != nil || kind != SectionProperties || len(rest) != 0 {
 			t.Fatal(kind, rest, err)
 		}
-		got, err := DecodeProperties(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := kit.Must(DecodeProperties(value))(t)
 		if diff := cmp.Diff(p, got); diff != "" {
 			t.Error(diff)
 		}
@@ -143,10 +139,7 @@ func TestIteratorsReadMapsAndPairs(t *testing.T) {
 			t.Errorf("%s: accepted", bad)
 		}
 	}
-	list, err := IterList(unhex(t, `c0 03 01 40 41`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(IterList(unhex(t, `c0 03 01 40 41`)))(t)
 	if _, ok := list.Next(); !ok || list.Err() == nil {
 		t.Error("bytes behind the last item accepted")
 	}
@@ -161,9 +154,7 @@ func walk(t *testing.T, it *MapIter) (pairs []byte) {
 		}
 		pairs = append(append(pairs, key...), value...)
 	}
-	if err := it.Err(); err != nil {
-		t.Fatal(err)
-	}
+	kit.OK(t, it.Err())
 	return pairs
 }
 
