@@ -216,6 +216,7 @@ func (n *Node) replicaConfig(id fsm.PartitionID) partition.Config {
 		LeaderFound:       func() { n.router.LeaderChanged(id) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
 		Refuses:           func(command []byte) fsm.Code { return n.quotas.Refuses(id, command) },
+		Namespace:         n.quotas.NamespaceOf,
 		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,
 		Timing:      n.config.Timing.Raft,
 		Sizes:       n.config.Sizes,

@@ -105,6 +105,9 @@ type Config struct {
 	// Refuses returns the code with which the leader refuses a command whose kind may make data grow, OK for most. It must be
 	// cheap and must not block; nil refuses nothing.
 	Refuses func(command []byte) fsm.Code
+	// Namespace returns the namespace of a command, 0 if it has none or is not known. The leader composes entries by turns of the
+	// namespaces, and keeps the order of the commands of one. It must be cheap and must not block; nil knows none.
+	Namespace func(info *fsm.CommandInfo, command []byte) fsm.NamespaceID
 	// Timing holds timeouts and intervals; the zero value means DefaultTiming.
 	Timing Timing
 	// Sizes holds limits in bytes; the zero value means DefaultSizes.

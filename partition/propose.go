@@ -19,7 +19,8 @@ import (
 // The limits of proposing.
 const (
 	entryCommandsMax = 256
-	entryBytesMax    = 512 << 10 // of commands, unless a single one is larger
+	entryLocksMin    = 64        // commands of an entry that are left for locks, if so many wait
+	entryBytesMax    = 512 << 10 // of commands, and messageCost for each message, unless a single command has more
 	entriesInFlight  = 4         // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
 	queueCommandsMax = 1 << 16   // waiting for an entry
 	queueBytesMax    = 64 << 20
@@ -96,9 +97,7 @@ type proposer struct {
 	transferring       bool
 	term               uint64
 	barrier            uint64 // everything up to this index is applied
-	submissions        []submission
-	submissionsHead    int
-	submissionBytes    int
+	submissions        lanes
 	oldestSince        time.Time // time since which the oldest submission waits; meaningless while there is none
 	inFlight           []*batch
 	nextID             uint64
@@ -139,6 +138,10 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		full = g.cfg.Refuses(command)
 	}
 	early := g.isEarly(info.Kind.Level())
+	namespace := fsm.NamespaceID(0)
+	if g.cfg.Namespace != nil {
+		namespace = g.cfg.Namespace(&info, command)
+	}
 	p.mu.Lock()
 	if !p.leading {
 		p.mu.Unlock()
@@ -151,17 +154,16 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		done(Answer{Outcome: Refused, Final: true, Result: fsm.Result{Code: full}})
 		return
 	}
-	if readOnly || early || p.holdsTaking(info.Kind) || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
+	first := p.submissions.count == 0
+	if readOnly || early || p.holdsTaking(info.Kind) || !p.submissions.add(namespace, submission{info, command, done}) {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
 		return
 	}
-	if p.submissionsHead == len(p.submissions) {
+	if first {
 		p.oldestSince = time.Now()
 	}
-	p.submissions = append(p.submissions, submission{info, command, done})
-	p.submissionBytes += len(command)
 	wake := p.canPropose()
 	p.mu.Unlock()
 	if wake {
@@ -201,7 +203,7 @@ func (p *proposer) addStatus(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.IsLeader, s.Transferring = p.leading, p.transferring
-	s.Queued, s.InFlight, s.Waiting = len(p.submissions)-p.submissionsHead, len(p.inFlight), p.waiterCount
+	s.Queued, s.InFlight, s.Waiting = p.submissions.count, len(p.inFlight), p.waiterCount
 }
 
 // becomeLeader opens the group for submissions.
@@ -241,10 +243,10 @@ func (p *proposer) endLeadership(inflight Outcome, before uint64) bool {
 	was := p.leading
 	p.leading, p.transferring, p.pulseInFlight = false, false, false
 	p.transferStuckSince = time.Time{}
-	queue := p.submissions[p.submissionsHead:]
+	queue := p.submissions.all()
 	batches := p.inFlight
 	waiters := p.takeAllWaiters()
-	p.submissions, p.submissionsHead, p.submissionBytes, p.inFlight = nil, 0, 0, nil
+	p.submissions, p.inFlight = lanes{}, nil
 	p.inFlightCount.Store(0)
 	p.reset()
 	p.mu.Unlock()
@@ -334,8 +336,8 @@ func (p *proposer) gathers() bool {
 	for _, b := range p.inFlight {
 		inFlight += len(b.items)
 	}
-	queued := len(p.submissions) - p.submissionsHead + len(p.proposeNow) + len(p.ready)
-	return queued < min(inFlight, entryCommandsMax) && p.submissionBytes < entryBytesMax
+	queued := p.submissions.count + len(p.proposeNow) + len(p.ready)
+	return queued < min(inFlight, entryCommandsMax) && p.submissions.bytes < entryBytesMax
 }
 
 // pulseDue reports whether a pulse should be proposed. Called with mu held.
@@ -353,7 +355,7 @@ func (p *proposer) compose(now time.Time) *batch {
 	if !p.canPropose() {
 		return nil
 	}
-	queued := len(p.submissions) > p.submissionsHead
+	queued := p.submissions.count > 0
 	if !queued && !p.hasLocksToPropose() && !p.pulseDue(now) {
 		return nil
 	}
@@ -367,25 +369,20 @@ func (p *proposer) compose(now time.Time) *batch {
 		p.pulseInFlight, p.pulseComposedAt, b.pulse = true, now, true
 		b.add(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), item{})
 	}
-	for p.submissionsHead < len(p.submissions) && len(b.items) < entryCommandsMax {
-		s := p.submissions[p.submissionsHead]
-		if size > 0 && size+len(s.command) > entryBytesMax {
+	most := entryCommandsMax - min(len(p.proposeNow)+len(p.ready), entryLocksMin)
+	for len(b.items) < most {
+		left := math.MaxInt
+		if size > 0 {
+			left = entryBytesMax - size
+		}
+		s, ok := p.submissions.take(left)
+		if !ok {
 			break
 		}
-		p.submissions[p.submissionsHead] = submission{}
-		p.submissionsHead++
-		size += len(s.command)
+		size += s.cost()
 		it := item{done: s.done}
 		p.countSends(b, &s.info, &it)
 		b.add(s.command, it)
-	}
-	p.submissionBytes -= size
-	if p.submissionsHead == len(p.submissions) {
-		p.submissions, p.submissionsHead = p.submissions[:0], 0
-	} else if p.submissionsHead > len(p.submissions)/2 {
-		n := copy(p.submissions, p.submissions[p.submissionsHead:])
-		clear(p.submissions[n:])
-		p.submissions, p.submissionsHead = p.submissions[:n], 0
 	}
 	p.addLocks(b)
 	if len(b.items) == 0 {

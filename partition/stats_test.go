@@ -58,12 +58,12 @@ func TestStatsCountTheWork(t *testing.T) {
 	}
 	// Refused commands are counted: nothing is accepted while the queue is full.
 	g.proposer.mu.Lock()
-	g.proposer.submissionBytes += queueBytesMax
+	g.proposer.submissions.bytes += queueBytesMax
 	g.proposer.mu.Unlock()
 	refused := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(5, nil)), func(x Answer) { refused <- x })
 	g.proposer.mu.Lock()
-	g.proposer.submissionBytes -= queueBytesMax
+	g.proposer.submissions.bytes -= queueBytesMax
 	g.proposer.mu.Unlock()
 	if x := <-refused; x.Outcome != Refused || g.Stats().Refused != 1 {
 		t.Errorf("refused: %+v, %d counted", x, g.Stats().Refused)

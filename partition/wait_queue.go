@@ -343,7 +343,7 @@ func (p *proposer) addLocks(b *batch) {
 		for fed < len(l.waiters) && n > 0 {
 			if len(b.items) >= entryCommandsMax {
 				l.removeServed(fed)
-				p.ready = slices.Delete(p.ready, 0, i)
+				p.ready = append(slices.Delete(p.ready, 0, i+1), l) // the others come first in the next entry
 				return
 			}
 			w := l.waiters[l.served(fed)]

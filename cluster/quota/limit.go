@@ -72,6 +72,17 @@ type growth struct {
 	adds      limits
 }
 
+// NamespaceOf returns the namespace of the entities of an encoded command, 0 if it has none or they are not known.
+func (m *Monitor) NamespaceOf(info *fsm.CommandInfo, command []byte) fsm.NamespaceID {
+	switch {
+	case info.Entity != 0:
+		return m.namespaceOf(info.Entity)
+	case info.Kind == fsm.KindTransact || info.Kind == fsm.KindCreateEntity:
+		return m.growthOf(command).namespace
+	}
+	return 0
+}
+
 // growthOf returns what an encoded command adds. All entities of a transaction are of one namespace.
 func (m *Monitor) growthOf(command []byte) growth {
 	info, _ := fsm.PeekCommand(command)

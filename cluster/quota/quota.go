@@ -53,8 +53,8 @@ type Monitor struct {
 	memory atomic.Pointer[capacity] // nil: no limit
 	state  atomic.Pointer[state]
 
-	// Run owns these.
-	namespaces map[fsm.EntityID]fsm.NamespaceID // of entities, which never change theirs
+	namespaces sync.Map     // fsm.NamespaceID by fsm.EntityID; entities never change theirs
+	known      atomic.Int64 // about so many of them
 }
 
 // state is what the newest sums say. It is replaced and never changed.
@@ -78,7 +78,7 @@ type holdings struct {
 
 // New returns a Monitor. Run runs it.
 func New(config *Config) *Monitor {
-	m := &Monitor{Config: *config, namespaces: make(map[fsm.EntityID]fsm.NamespaceID)}
+	m := &Monitor{Config: *config}
 	m.state.Store(&state{})
 	return m
 }
@@ -208,14 +208,16 @@ func (m *Monitor) sumOf(group *partition.Group) map[fsm.NamespaceID]fsm.Usage {
 
 // namespaceOf returns the namespace of an entity or shard, 0 if it is not known.
 func (m *Monitor) namespaceOf(id fsm.EntityID) fsm.NamespaceID {
-	namespace, known := m.namespaces[id]
-	if !known {
-		if namespace = m.find(id).Namespace; namespace != 0 {
-			if len(m.namespaces) >= 4*fsm.EntitiesMax { // most were deleted
-				clear(m.namespaces)
-			}
-			m.namespaces[id] = namespace
+	if namespace, known := m.namespaces.Load(id); known {
+		return namespace.(fsm.NamespaceID) //nolint:forcetypeassert // all are
+	}
+	namespace := m.find(id).Namespace
+	if namespace != 0 {
+		if m.known.Add(1) >= 4*fsm.EntitiesMax { // most were deleted
+			m.namespaces.Clear()
+			m.known.Store(0)
 		}
+		m.namespaces.Store(id, namespace)
 	}
 	return namespace
 }
