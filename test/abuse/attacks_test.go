@@ -29,10 +29,10 @@ func attacks() []attack {
 		{name: "idle receivers", limit: "the places of receivers that wait, as many of one entity as are free", prepare: createQueue(idleQueue), run: waitIdle, clean: deleteQueue(idleQueue)},
 		{name: "metrics at full rate", sinkAnswersSooner: true, promised: promisedWait, limit: "one answer in a second; the work of an address without a key", run: scrapeAtFullRate},
 		// namespace_test.go
-		{name: "lists with long keys", limit: "the share of a key of answers that are built or not read; the work that lists cost", prepare: keyedQueues, run: listKeys, clean: leaveNamespace(keyedNames()...)},
-		{name: "one-byte messages", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: ownQueue(tinyQueue, nil), run: sendTiny, clean: leaveNamespace("queues/" + tinyQueue)},
-		{name: "ids of duplicate detection", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: ownQueue(tinyQueue, harness.Fields{"requiresDuplicateDetection": true, "defaultMessageTimeToLive": "1s"}), run: sendTiny, clean: leaveNamespace("queues/" + tinyQueue)},
-		{name: "copies by actions", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: copyingTopic, run: sendCopied, clean: leaveNamespace("topics/" + copyTopic)},
+		{name: "lists with long keys", limit: "the share of a key of answers that are built or not read; the work that lists cost", prepare: keyedQueues, run: listKeys, clean: deleteOwn(keyedNames()...)},
+		{name: "one-byte messages", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: createQueue(tinyQueue), run: sendTiny, clean: deleteQueue(tinyQueue)},
+		{name: "ids of duplicate detection", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: createOwn("queues/"+tinyQueue, harness.Fields{"requiresDuplicateDetection": true, "defaultMessageTimeToLive": "1s"}), run: sendTiny, clean: deleteQueue(tinyQueue)},
+		{name: "copies by actions", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: copyingTopic, run: sendCopied, clean: deleteTopic(copyTopic)},
 		// transfer_test.go
 		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
@@ -42,9 +42,9 @@ func attacks() []attack {
 		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks expire", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},
 		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: filledQueue(unreadQueue, unreadBytes), run: receiveWithoutReading, clean: deleteQueue(unreadQueue)},
 		// filter_test.go
-		{name: "worst filters", promised: promisedWait, limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic},
-		{name: "wide IN lists", promised: promisedWait, limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: deleteTopic},
-		{name: "wide correlation filters", promised: promisedWait, limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: deleteTopic},
+		{name: "worst filters", promised: promisedWait, limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic(filterTopic)},
+		{name: "wide IN lists", promised: promisedWait, limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: deleteTopic(filterTopic)},
+		{name: "wide correlation filters", promised: promisedWait, limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: deleteTopic(filterTopic)},
 		// document_test.go
 		{name: "XML bombs", limit: "bytes and depth of a document; no entities", run: xmlBombs},
 		{name: "JSON bombs", limit: "bytes and depth of a document", run: jsonBombs},

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -108,11 +107,11 @@ func churn(ctx context.Context, at *target) error {
 		_ = c.Close()
 		return every(ctx, 40*time.Millisecond, func() error {
 			return at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error {
-				if err := signIn(c, harness.ListenKeyName); err != nil {
+				if err := signIn(c, listenKey); err != nil {
 					return err
 				}
 				at.countHit()
-				return c.Send(0, rawamqp.Receiver(0, honestQueue))
+				return c.Send(0, rawamqp.Receiver(0, openQueue))
 			})
 		})
 	})
@@ -124,7 +123,7 @@ func tinyIdle(ctx context.Context, at *target) error {
 		at.countHit()
 		login := c.Anonymous
 		if i%2 == 0 {
-			login = func() error { return c.Login(harness.SendKeyName, harness.Key) }
+			login = func() error { return c.Login(sendKey, ownSecret) }
 		}
 		if err := login(); err != nil {
 			return err

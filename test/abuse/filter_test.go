@@ -3,7 +3,9 @@ package abuse
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -23,19 +25,33 @@ const (
 
 // createTopicWithRules makes a topic with one subscription that has a number of rules.
 func createTopicWithRules(a *abuseRun, rule func(i int) harness.Rule) {
-	a.CreateTopic(a.t, filterTopic, harness.Settings{})
-	rules := make([]harness.Rule, filterRules)
-	if a.full {
-		rules = make([]harness.Rule, filterRulesFull)
-	}
-	for i := range rules {
-		rules[i] = rule(i)
-		rules[i].Name = fmt.Sprintf("rule-%d", i)
-	}
-	a.CreateSubscription(a.t, filterTopic, "all", harness.Settings{}, rules...)
+	a.createTopic(filterTopic, a.sized(filterRules, filterRulesFull), rule)
 }
 
-func deleteTopic(a *abuseRun) { a.DeleteTopic(a.t, filterTopic) }
+// createTopic creates a topic of the attackers with one subscription that has a number of rules.
+func (a *abuseRun) createTopic(name string, n int, rule func(i int) harness.Rule) {
+	a.t.Helper()
+	a.callOwn(http.MethodPut, ownPath("topics/"+name), nil)
+	a.callOwn(http.MethodPut, ownPath("subscriptions/"+subscriptionOf(name)), harness.Fields{"defaultRule": rule(0)})
+	const atOnce = 16
+	var adding sync.WaitGroup
+	for first := range atOnce {
+		adding.Go(func() {
+			for i := 1 + first; i < n; i += atOnce {
+				path := ownPath(fmt.Sprintf("rules/%s?name=rule-%d", subscriptionOf(name), i))
+				if err := a.Members[0].Call(a.t.Context(), http.MethodPut, path, rule(i), nil); err != nil {
+					a.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	adding.Wait()
+}
+
+func subscriptionOf(topic string) string { return topic + "/Subscriptions/s" }
+
+func deleteTopic(name string) func(*abuseRun) { return deleteOwn("topics/" + name) }
 
 // worstFilters have patterns that a text nearly matches at every position, and patterns with
 // as many ways to match as there may be.
@@ -85,7 +101,7 @@ func longMessage() []byte {
 func sendLong(ctx context.Context, at *target) error {
 	message := longMessage()
 	return at.swarm(ctx, at.attackers(4, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.SendKeyName); err != nil {
+		if err := signIn(c, sendKey); err != nil {
 			return err
 		}
 		if err := c.Attach(rawamqp.Sender(0, filterTopic)); err != nil {

@@ -230,14 +230,17 @@ func (h *honest) waitProgress(sends, newcomers int) {
 	})
 }
 
-// latencies are the 99th percentiles of sends and of newcomers since the last call.
-func (h *honest) latencies() (sends, newcomers time.Duration) {
+// latencies are percentiles: the 99th of sends and of newcomers, and the median of sends.
+type latencies struct{ sends, median, newcomers time.Duration }
+
+// latencies returns those since the last call.
+func (h *honest) latencies() latencies {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sends, newcomers = p99(h.sendLatencies), p99(h.newcomerLatencies)
+	of := latencies{sends: p99(h.sendLatencies), newcomers: p99(h.newcomerLatencies), median: median(h.sendLatencies)}
 	h.sendLatencies, h.newcomerLatencies = nil, nil
 	h.period++
-	return sends, newcomers
+	return of
 }
 
 func p99(took []time.Duration) time.Duration {

@@ -48,6 +48,7 @@ func guessKeys(ctx context.Context, at *target) error {
 	return at.paced(ctx, at.attackers(16, 48), guessPace, func(ctx context.Context, i, round int) error {
 		guess := func(c *rawamqp.Conn) error {
 			at.countHit()
+			c.Host = "" // that of honest clients
 			return c.Login(names[i%len(names)], fmt.Sprintf("guess %d of %d", round, i))
 		}
 		address := at.amqp[i%len(at.amqp)]

@@ -21,7 +21,10 @@ import (
 const (
 	ownNamespace = "abuse"
 	ownHost      = ownNamespace + ".localhost"
-	ownKey       = "tenant"
+	ownKey       = "tenant"   // may do everything in it
+	sendKey      = "sender"   // may send only
+	listenKey    = "listener" // may receive only
+	openQueue    = "open"
 	ownSecret    = "secret of the tenant" // 16 bytes at least
 
 	keyedCount = 10 // queues with long keys
@@ -33,15 +36,19 @@ const (
 	tinyPace  = 20 * time.Millisecond
 
 	copyTopic = "copies"
-	copyRules = 400 // each of which makes a copy
+	copyRules = 1700 // each of which makes a copy with 4 KB: 7 MB of a message
 )
 
-// ownNamespaceFor creates the namespace of the attackers.
-func ownNamespaceFor(a *abuseRun) {
+// createNamespace creates the namespace of the attackers, and a queue for links that do nothing.
+func (a *abuseRun) createNamespace() {
 	a.t.Helper()
+	rule := func(name, right string) map[string]any {
+		return map[string]any{"name": name, "rights": []string{right}, "primaryKey": ownSecret}
+	}
 	a.callOwn(http.MethodPut, "/v1/namespaces/"+ownNamespace, map[string]any{
-		"accessRules": []map[string]any{{"name": ownKey, "rights": []string{"Manage"}, "primaryKey": ownSecret}},
+		"accessRules": []any{rule(ownKey, "Manage"), rule(sendKey, "Send"), rule(listenKey, "Listen")},
 	})
+	createQueue(openQueue)(a)
 }
 
 // callOwn calls the control API until it succeeds. A member may not know the namespace yet.
@@ -60,23 +67,26 @@ func ownPath(path string) string {
 	return "/v1/" + path + separator + "namespace=" + ownNamespace
 }
 
-// ownQueue creates a queue of the attackers.
-func ownQueue(name string, settings harness.Fields) func(*abuseRun) {
-	return func(a *abuseRun) {
-		ownNamespaceFor(a)
-		a.callOwn(http.MethodPut, ownPath("queues/"+name), settings)
-	}
+// createOwn creates an entity of the attackers.
+func createOwn(path string, settings harness.Fields) func(*abuseRun) {
+	return func(a *abuseRun) { a.callOwn(http.MethodPut, ownPath(path), settings) }
 }
 
-// leaveNamespace deletes entities of the attackers, and their namespace.
-func leaveNamespace(paths ...string) func(*abuseRun) {
+// deleteOwn deletes entities of the attackers.
+func deleteOwn(paths ...string) func(*abuseRun) {
 	return func(a *abuseRun) {
 		for _, path := range paths {
 			a.callOwn(http.MethodDelete, ownPath(path), nil)
 		}
-		a.callOwn(http.MethodDelete, "/v1/namespaces/"+ownNamespace, nil)
 	}
 }
+
+// createQueue creates a queue of the attackers, and deleteQueue deletes it.
+func createQueue(name string) func(*abuseRun) {
+	return createOwn("queues/"+name, harness.Fields{"lockDuration": "5m"})
+}
+
+func deleteQueue(name string) func(*abuseRun) { return deleteOwn("queues/" + name) }
 
 func keyedNames() (paths []string) {
 	for i := range keyedCount {
@@ -87,7 +97,6 @@ func keyedNames() (paths []string) {
 
 // keyedQueues creates queues with as many and as long keys as are possible.
 func keyedQueues(a *abuseRun) {
-	ownNamespaceFor(a)
 	key := strings.Repeat("<", keyBytes)
 	for _, path := range keyedNames() {
 		a.callOwn(http.MethodPut, ownPath(path), nil)
@@ -123,6 +132,7 @@ func listKeys(ctx context.Context, at *target) error {
 				_, _ = io.CopyN(io.Discard, conn, 4<<10)
 			}
 		}
+		sleep(ctx, shortAttack) // a sink has read everything at once
 		return nil
 	})
 }
@@ -130,10 +140,7 @@ func listKeys(ctx context.Context, at *target) error {
 // flood sends messages to an entity of the attackers at a pace, without waiting for an answer.
 func (at *target) flood(ctx context.Context, entity string, n int, pace time.Duration, format uint32, payload func(i int, round uint32) []byte) error {
 	return at.swarm(ctx, n, func(ctx context.Context, i int, c *rawamqp.Conn) error {
-		c.Host = ownHost
-		open := openFrame()
-		open.Hostname = ptr(ownHost)
-		if err := errors.Join(c.Login(ownKey, ownSecret), c.Open(open), c.Attach(rawamqp.Sender(0, entity))); err != nil {
+		if err := errors.Join(signIn(c, sendKey), c.Attach(rawamqp.Sender(0, entity))); err != nil {
 			return err
 		}
 		go discard(c)
@@ -165,21 +172,10 @@ func sendTiny(ctx context.Context, at *target) error {
 	})
 }
 
-// copyingTopic creates a topic whose rules copy each message with long properties.
+// copyingTopic creates a topic whose rules copy each message with properties that are longer than the rules.
 func copyingTopic(a *abuseRun) {
-	ownNamespaceFor(a)
-	a.callOwn(http.MethodPut, ownPath("topics/"+copyTopic), nil)
-	path := copyTopic + "/Subscriptions/s"
-	a.callOwn(http.MethodPut, ownPath("subscriptions/"+path), nil)
-	rules := 20
-	if a.full {
-		rules = copyRules
-	}
-	for i := range rules {
-		a.callOwn(http.MethodPut, ownPath(fmt.Sprintf("rules/%s?name=r%d", path, i)), map[string]any{
-			"filter": map[string]any{"kind": "true"}, "action": map[string]any{"expression": "SET a = '" + strings.Repeat("x", 900) + "'"},
-		})
-	}
+	action := "SET a = '" + strings.Repeat("x", 200) + "'; SET b = a + a + a + a; SET c = b + b + b + b"
+	a.createTopic(copyTopic, a.sized(20, copyRules), func(int) harness.Rule { return harness.Rule{True: true, Action: action} })
 }
 
 // sendCopied sends messages of five bytes to the topic.

@@ -2,12 +2,10 @@ package abuse
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
-	"github.com/Azure/go-amqp"
-
-	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -20,48 +18,53 @@ const (
 	stockBytes = 24 << 20 // of messages in a queue for receivers
 )
 
-// createQueue makes a queue.
-func createQueue(name string) func(*abuseRun) {
-	return func(a *abuseRun) { a.CreateQueue(a.t, name, harness.Settings{LockDuration: 5 * time.Minute}) }
-}
-
-// deleteQueue deletes it.
-func deleteQueue(name string) func(*abuseRun) {
-	return func(a *abuseRun) { a.DeleteQueue(a.t, name) }
-}
-
-// filledQueue creates a queue with many messages of a size.
+// filledQueue creates a queue of the attackers with many messages of a size.
 func filledQueue(name string, size int) func(*abuseRun) {
 	return func(a *abuseRun) {
 		createQueue(name)(a)
-		err := withSession(a.t.Context(), a.Members[0], func(s *amqp.Session) error {
-			link, err := s.NewSender(a.t.Context(), name, nil)
-			if err != nil {
-				return err
-			}
-			const underWay = 200
-			var receipts []amqp.SendReceipt
-			for range stockBytes / size / underWay {
-				for range underWay {
-					receipt, err := link.SendWithReceipt(a.t.Context(), amqp.NewMessage(make([]byte, size)), nil)
-					if err != nil {
-						return err
-					}
-					receipts = append(receipts, receipt)
-				}
-				for _, r := range receipts {
-					if _, err := r.Wait(a.t.Context()); err != nil {
-						return err
-					}
-				}
-				receipts = receipts[:0]
-			}
-			return nil
-		})
-		if err != nil {
+		if err := a.fill(name, stockBytes/size, rawamqp.Message(make([]byte, size))); err != nil {
 			a.t.Fatal(fmt.Errorf("fill %s: %w", name, err))
 		}
 	}
+}
+
+// fill sends an encoded message n times to an entity of the attackers.
+func (a *abuseRun) fill(name string, n int, message []byte) error {
+	return a.members().connect(a.t.Context(), a.Members[0].AMQP, func(c *rawamqp.Conn) error {
+		if err := errors.Join(signIn(c, sendKey), c.Attach(rawamqp.Sender(0, name))); err != nil {
+			return err
+		}
+		const underWay = 200
+		for id := uint32(0); int(id) < n; {
+			for range underWay {
+				for rest := message; rest != nil; {
+					t := &wire.Transfer{DeliveryID: ptr(id), DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: rest[:min(len(rest), endlessFrame)]}
+					if rest = rest[len(t.Payload):]; len(rest) == 0 {
+						rest = nil
+					}
+					t.More = rest != nil
+					if err := c.Send(0, t); err != nil {
+						return err
+					}
+				}
+				id++
+			}
+			for settled := 0; settled < underWay; {
+				d, err := rawamqp.Expect[*wire.Disposition](c)
+				if err != nil {
+					return err
+				}
+				if _, ok := d.State.(*wire.Accepted); !ok {
+					return fmt.Errorf("send: %+v", d.State)
+				}
+				settled++
+				if d.Last != nil {
+					settled += int(*d.Last - d.First)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // receiveWithoutSettling receives everything and settles nothing, with locks.
@@ -77,7 +80,7 @@ func receiveWithoutSettling(ctx context.Context, at *target) error {
 
 // attachReceiver signs in and grants a link the maximum credit.
 func attachReceiver(c *rawamqp.Conn, queue string) error {
-	if err := signIn(c, harness.ListenKeyName); err != nil {
+	if err := signIn(c, listenKey); err != nil {
 		return err
 	}
 	if err := c.Attach(rawamqp.Receiver(0, queue)); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -104,11 +103,11 @@ func putTokens(ctx context.Context, at *target) error {
 		}
 		var requests [][]byte
 		for n := range requestTokens {
-			audience := fmt.Sprintf("sb://localhost/%s-%d", honestQueue, n)
-			token := auth.Sign(audience, harness.SendKeyName, harness.Key, time.Now().Add(time.Hour))
+			audience := fmt.Sprintf("sb://%s/%s-%d", ownHost, openQueue, n)
+			token := auth.Sign(audience, sendKey, ownSecret, time.Now().Add(time.Hour))
 			switch n % 4 {
 			case 1:
-				token = auth.Sign(audience, harness.SendKeyName, fmt.Sprintf("guess %d of %d", n, i), time.Now().Add(time.Hour))
+				token = auth.Sign(audience, sendKey, fmt.Sprintf("guess %d of %d", n, i), time.Now().Add(time.Hour))
 			case 2:
 				token = "SharedAccessSignature " + string(make([]byte, 1000))
 			}
@@ -137,7 +136,7 @@ func manageFlood(ctx context.Context, at *target) error {
 		operation("no-such-operation", wire.Map{}),
 	}
 	return at.swarm(ctx, at.attackers(12, 48), func(ctx context.Context, i int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.ListenKeyName); err != nil {
+		if err := signIn(c, listenKey); err != nil {
 			return err
 		}
 		return at.floodNode(ctx, c, unreadQueue+"/$management", i%2 == 0, manageBurst, requests)

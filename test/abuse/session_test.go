@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -26,7 +25,7 @@ func sessionFlood(ctx context.Context, at *target) error {
 		c.SendOnly = true
 		login := c.Anonymous
 		if i%2 == 0 {
-			login = func() error { return c.Login(harness.SendKeyName, harness.Key) }
+			login = func() error { return c.Login(sendKey, ownSecret) }
 		}
 		if err := login(); err != nil {
 			return err
@@ -51,7 +50,7 @@ func sessionFlood(ctx context.Context, at *target) error {
 // sendFrames signs in, opens a session and writes the frames of each round.
 func sendFrames(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, round uint32) []byte) error {
 	return at.swarm(ctx, n, func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.ListenKeyName); err != nil {
+		if err := signIn(c, listenKey); err != nil {
 			return err
 		}
 		go discard(c)
@@ -69,7 +68,7 @@ func sendFrames(ctx context.Context, at *target, n int, frames func(c *rawamqp.C
 func detachStorm(ctx context.Context, at *target) error {
 	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		for i := range uint32(stormFrames) {
-			a := rawamqp.Receiver(i, honestQueue)
+			a := rawamqp.Receiver(i, openQueue)
 			a.Name = fmt.Sprintf("link-%d-%d", i, round%4)
 			b = wire.AppendFrame(b, wire.FrameAMQP, 0, a)
 			b = wire.AppendFrame(b, wire.FrameAMQP, 0, &wire.Detach{Handle: i, Closed: true})
@@ -82,7 +81,7 @@ func detachStorm(ctx context.Context, at *target) error {
 func flowStorm(ctx context.Context, at *target) error {
 	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		if round == 0 {
-			return wire.AppendFrame(b, wire.FrameAMQP, 0, rawamqp.Receiver(0, honestQueue+"/$DeadLetterQueue"))
+			return wire.AppendFrame(b, wire.FrameAMQP, 0, rawamqp.Receiver(0, openQueue+"/$DeadLetterQueue"))
 		}
 		for i := range uint32(4 * stormFrames) {
 			f := rawamqp.Credit(0, i%2)
@@ -98,7 +97,7 @@ func flowStorm(ctx context.Context, at *target) error {
 func wrapAround(ctx context.Context, at *target) error {
 	const handle, first, legal = 9999, uint32(1<<32 - 15), 30
 	return at.swarm(ctx, at.attackers(6, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := c.Login(harness.SendKeyName, harness.Key); err != nil {
+		if err := c.Login(sendKey, ownSecret); err != nil {
 			return err
 		}
 		begin := rawamqp.Begin()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -35,7 +34,7 @@ func settleWithProperties(ctx context.Context, at *target) error {
 		{Key: "properties-to-modify", Value: wire.Map{{Key: "p", Value: strings.Repeat("x", 24<<10)}}},
 	})
 	return at.swarm(ctx, at.attackers(12, 48), func(ctx context.Context, i int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.ListenKeyName); err != nil {
+		if err := signIn(c, listenKey); err != nil {
 			return err
 		}
 		return at.floodNode(ctx, c, idleQueue+"/$management", i%2 == 0, 1, [][]byte{request})
@@ -49,7 +48,7 @@ func waitIdle(ctx context.Context, at *target) error {
 		links = idleLinks
 	}
 	return at.swarm(ctx, at.attackers(12, 48), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.ListenKeyName); err != nil {
+		if err := signIn(c, listenKey); err != nil {
 			return err
 		}
 		go discard(c)
@@ -84,6 +83,7 @@ func scrapeAtFullRate(ctx context.Context, at *target) error {
 				_, _ = io.CopyN(io.Discard, conn, 4<<10)
 			}
 		}
+		sleep(ctx, shortAttack)
 		return nil
 	})
 }

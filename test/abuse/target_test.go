@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -102,7 +101,7 @@ func (at *target) connect(ctx context.Context, address string, one func(*rawamqp
 		return err
 	}
 	c := rawamqp.New(ctx, conn)
-	c.SendOnly = at.sink
+	c.SendOnly, c.Host = at.sink, ownHost
 	defer func() { _ = c.Close() }()
 	return one(c)
 }
@@ -112,6 +111,7 @@ func (at *target) dial(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	if runtime.GOOS == "linux" { // other systems have one loopback address only
 		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(attackerHost)}
+		d.Control = shareLocalPorts
 	}
 	return d.DialContext(ctx, "tcp", address)
 }
@@ -157,10 +157,10 @@ func ptr[T any](v T) *T { return &v }
 
 // openFrame is the open frame of an attacker.
 func openFrame() *wire.Open {
-	return &wire.Open{ContainerID: "attacker", Hostname: ptr("localhost"), MaxFrameSize: ptr(uint32(65536)), ChannelMax: ptr(uint16(65535))}
+	return &wire.Open{ContainerID: "attacker", Hostname: ptr(ownHost), MaxFrameSize: ptr(uint32(65536)), ChannelMax: ptr(uint16(65535))}
 }
 
-// signIn opens a connection with the key that may send only, or the one that may receive only.
+// signIn opens a connection with a key of the attackers' namespace: sendKey, listenKey or ownKey.
 func signIn(c *rawamqp.Conn, key string) error {
-	return errors.Join(c.Login(key, harness.Key), c.Open(openFrame()))
+	return errors.Join(c.Login(key, ownSecret), c.Open(openFrame()))
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -24,7 +23,7 @@ const (
 func endlessTransfers(ctx context.Context, at *target) error {
 	payload := make([]byte, endlessFrame)
 	return at.swarm(ctx, at.attackers(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.SendKeyName); err != nil {
+		if err := signIn(c, sendKey); err != nil {
 			return err
 		}
 		for handle := range uint32(endlessLinks) {
@@ -55,7 +54,7 @@ func emptyDeclares(ctx context.Context, at *target) error {
 	const controller, openMax, pace = 0, 1000, 10 * time.Millisecond
 	command := rawamqp.Message(nil)
 	return at.swarm(ctx, at.attackers(30, 1000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.SendKeyName); err != nil {
+		if err := signIn(c, sendKey); err != nil {
 			return err
 		}
 		if err := c.Attach(rawamqp.Controller(controller)); err != nil {
@@ -85,7 +84,7 @@ func endlessTransactions(ctx context.Context, at *target) error {
 	const controller, sender, body = 0, 1, 50_000
 	message := rawamqp.Message(make([]byte, body))
 	return at.swarm(ctx, at.attackers(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.SendKeyName); err != nil {
+		if err := signIn(c, sendKey); err != nil {
 			return err
 		}
 		for _, a := range []*wire.Attach{rawamqp.Controller(controller), rawamqp.Sender(sender, endlessQueue)} {
@@ -130,7 +129,7 @@ func malformedFrames(ctx context.Context, at *target) error {
 		wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "a", Handle: 1<<32 - 1, Role: wire.RoleSender}),
 	}
 	return at.swarm(ctx, at.attackers(30, 60), func(ctx context.Context, i int, c *rawamqp.Conn) error {
-		if err := signIn(c, harness.SendKeyName); err != nil {
+		if err := signIn(c, sendKey); err != nil {
 			return err
 		}
 		go discard(c)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
@@ -128,11 +127,11 @@ func endlessFragments(ctx context.Context, at *target) error {
 			return err
 		}
 		inside := rawamqp.New(ctx, ws)
-		inside.SendOnly = at.sink
+		inside.SendOnly, inside.Host = at.sink, ownHost
 		begin, signedIn := sasl, i%2 == 0
 		if signedIn {
 			begin = amqp
-			if err := inside.Login(harness.SendKeyName, harness.Key); err != nil {
+			if err := inside.Login(sendKey, ownSecret); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,7 @@ type Options struct {
 	Args       []string // further flags for every member
 	Network    *Network // that the members are in; nil: all listen on loopback
 	Binary     string   // of the members; "": the one of this module
+	Profile    bool     // members serve profiles, for Member.Collect
 	// Data returns the data folder of member number i, from 0 on; nil: it is Member.Dir, which also has the configuration.
 	Data func(i int) string
 }
@@ -105,6 +106,10 @@ func (c *Cluster) configure(m *Member, gossip string, free []string) {
 		"--amqp", m.AMQP, "--admin", m.Admin, "--peer", free[2], "--gossip", gossip,
 		"--expect", strconv.Itoa(c.options.Members), "--partitions", strconv.Itoa(c.options.Partitions),
 		"--key-name", KeyName, "--key", Key,
+	}
+	if c.options.Profile {
+		m.profile = freeAddresses(c.t, 1)[0]
+		m.args = append(m.args, "--pprof", m.profile)
 	}
 	for _, address := range c.gossip {
 		if address != gossip {

@@ -56,6 +56,7 @@ type Member struct {
 	network  *Network // that it is in, or nil
 	link     string   // name of its link at the switch
 	key      string   // secret of its key; "": Key
+	profile  string   // host:port of its profiles, with Options.Profile
 	socket   string   // path of its control socket; "": it is one of dev, which trusts loopback
 }
 
@@ -204,6 +205,19 @@ func (m *Member) MemoryBytes() int64 {
 		}
 	}
 	return 0
+}
+
+// Collect runs the garbage collector of a member of a cluster with Options.Profile.
+func (m *Member) Collect(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profile+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fmt.Errorf("collect the garbage of %s: %w", m.Name, err)
+	}
+	return answer.Body.Close()
 }
 
 // ConnectionString is the connection string of the member, in the form of the official emulator.

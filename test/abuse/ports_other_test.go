@@ -1,0 +1,7 @@
+//go:build !linux
+
+package abuse
+
+import "syscall"
+
+func shareLocalPorts(string, string, syscall.RawConn) error { return nil }
