@@ -321,9 +321,6 @@ func (c *counted) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// unitBytesMax is how many bytes a request may allocate for each unit of work that it is charged.
-const unitBytesMax = 16 << 10
-
 // Every operation at its limits succeeds with a status of its row, allocates no more than it is charged for, answers with no more
 // than its bound, and leaves nothing behind. A row without a maximal request fails, and so does one that takes an unknown parameter.
 //
@@ -383,7 +380,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 		later[o.Name] = held.due
 		units := costOf(&http.Request{Method: o.Method()}) + o.WorkOf(query) + held.due + request.more + answer.bytes/answerUnitBytes
 		t.Logf("%-22s %6d units, %9d bytes allocated, %6d a unit, answer of %8d bytes", o.Name, units, each, each/units, answer.bytes)
-		most := units * unitBytesMax
+		most := units * kit.UnitBytesMax
 		if kit.RaceDetector {
 			most *= 2 // pools drop buffers at random
 		}
@@ -393,7 +390,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 		if most = o.AnswerBytesMax(query); answer.bytes > most && o.Name != "backUpPartition" {
 			t.Errorf("%s: an answer of %d bytes, bound is %d", o.Name, answer.bytes, most)
 		}
-		if retained > 64<<10 || c.config.Accounts.Used(account.HTTPBytes) != 0 || len(c.requests) != 0 {
+		if retained > kit.RetainedBytesMax || c.config.Accounts.Used(account.HTTPBytes) != 0 || len(c.requests) != 0 {
 			t.Errorf("%s leaves %d bytes behind, counts %d and holds %d slots", o.Name, retained, c.config.Accounts.Used(account.HTTPBytes), len(c.requests))
 		}
 	}

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/peeklock/peeklock/amqp/address"
@@ -102,6 +103,8 @@ func attachReply(a *wire.Attach) *wire.Attach {
 		src := *a.Source
 		src.Filter, src.DynamicNodeProperties, src.DefaultOutcome = nil, nil, echoOutcome(src.DefaultOutcome)
 		src.Address = echoAddress(src.Address)
+		src.ExpiryPolicy, src.DistributionMode = echoSymbol(src.ExpiryPolicy), echoSymbol(src.DistributionMode)
+		src.Outcomes, src.Capabilities = echoSymbols(src.Outcomes), echoSymbols(src.Capabilities)
 		r.Source = &src
 	} else {
 		r.Source = &wire.Source{}
@@ -110,6 +113,7 @@ func attachReply(a *wire.Attach) *wire.Attach {
 		dst := *a.Target
 		dst.DynamicNodeProperties = nil
 		dst.Address = echoAddress(dst.Address)
+		dst.ExpiryPolicy, dst.Capabilities = echoSymbol(dst.ExpiryPolicy), echoSymbols(dst.Capabilities)
 		r.Target = &dst
 	} else if a.Coordinator != nil {
 		r.Coordinator = transaction.Coordinator()
@@ -129,6 +133,29 @@ func echoAddress(address any) any {
 		return s
 	}
 	return nil
+}
+
+// Limits of symbols in an attach that its answer repeats. The answer is kept while the link waits, for a session up to ten
+// minutes. Clients send four symbols of 30 bytes.
+const (
+	echoedSymbolsMax     = 16
+	echoedSymbolBytesMax = 64
+)
+
+// echoSymbols returns symbols that the answer repeats: all, or none if there are too many or too long ones.
+func echoSymbols(symbols []wire.Symbol) []wire.Symbol {
+	if len(symbols) > echoedSymbolsMax || slices.ContainsFunc(symbols, func(s wire.Symbol) bool { return len(s) > echoedSymbolBytesMax }) {
+		return nil
+	}
+	return symbols
+}
+
+// echoSymbol is echoSymbols for an optional symbol.
+func echoSymbol(s *wire.Symbol) *wire.Symbol {
+	if s == nil || len(*s) > echoedSymbolBytesMax {
+		return nil
+	}
+	return s
 }
 
 // echoOutcome returns one of the four outcomes without its fields.

@@ -125,10 +125,20 @@ type linkCounts struct {
 	peak     int       // most at a time; written by the reader only
 	attaches int       // that the peer has begun; used by the reader only
 	changed  time.Time // when a link was last attached or ended
+	bytes    int       // of the links that are open
 }
 
-func (n *linkCounts) began() { n.open, n.changed, n.peak = n.open+1, time.Now(), max(n.peak, n.open+1) }
-func (n *linkCounts) ended() { n.open, n.changed = n.open-1, time.Now() }
+func (n *linkCounts) began(e endpoint) {
+	l := e.base()
+	if l.bytes == 0 {
+		l.bytes = linkBytesOf(e)
+	}
+	n.open, n.changed, n.peak, n.bytes = n.open+1, time.Now(), max(n.peak, n.open+1), n.bytes+l.bytes
+}
+
+func (n *linkCounts) ended(l *link) {
+	n.open, n.changed, n.bytes = n.open-1, time.Now(), n.bytes-l.bytes
+}
 
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
@@ -355,8 +365,8 @@ func (c *conn) heldBytes() int64 {
 	}
 	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
 		c.inFlightBytes+c.transactions.Bytes()+c.transactions.Len()*transaction.OverheadBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
-		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
-		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links.open*linkBytes+len(c.sessions)*sessionBytes+fixed)
+		m.decodedBytes+m.responseBytes+c.links.bytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
+		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+len(c.sessions)*sessionBytes+fixed)
 }
 
 // updateAccount records in the budget what the connection holds. mu is held.

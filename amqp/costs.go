@@ -39,11 +39,18 @@ const (
 	requestCost         = 5       // a request to a node; the following are added to it
 	putTokenCost        = 3       // a signature that is checked
 	responseUnitBytes   = 512     // bytes of the response; for a peek, of the largest response that it may have, until that is known
-	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following is added to it
+	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following are added to it
+	frameUnitBytes      = 4 << 10 // bytes of a frame besides the payload of a transfer
+	valuesPerUnit       = 100     // values in a frame that are decoded, such as the entries of its maps
+	requestUnitBytes    = 4 << 10 // bytes of a request, and of what its values take when they are decoded
+	shortPayloadBytes   = 512     // a transfer with fewer, which does not end a delivery, costs as any other frame
 	beginCost           = 10      // a session
 	memoryRefusalCost   = 100     // a send that is refused because memory is short: clients would send it again at once
 	transactedUnitBytes = 4 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
 	findCost            = 200     // a search for subscriptions in the whole namespace, which may have 100,000
+	releaseCost         = 10      // messages that were locked for the client, and are released because it has taken its credit back or has detached
+	foundPerUnit        = 500     // unsettled deliveries among which those of a disposition are searched
+	linksPerUnit        = 100     // links of a session that continue when its window opens
 	emptyLockCost       = 5       // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
@@ -60,6 +67,7 @@ type costs struct {
 	frameUnits int // units of frames; negative: entitlement of deliveries
 	due        int // units of frames and sends that the reader has to wait for; used by the reader only
 	bytes      int // bytes of responses; negative: charged in advance
+	answered   int // bytes of answers to frames
 }
 
 // countDelivery entitles the peer to the frames that belong to a delivery. mu is held.
@@ -67,17 +75,53 @@ func (c *costs) countDelivery() {
 	c.frameUnits = max(c.frameUnits-framesPerDelivery*frameCost, -savedUnitsMax)
 }
 
-// countFrame counts a frame other than a transfer, such as a flow that requests a response. Once in
-// frameUnitsPerCharge units they become due, so that the usual frames of a connection do not wait. mu is held.
-func (c *costs) countFrame(body wire.Performative) {
-	c.frameUnits += frameCost
-	if _, ok := body.(*wire.Begin); ok {
-		c.frameUnits += beginCost
+// countFrame counts a frame other than a transfer. Once in frameUnitsPerCharge units they become due, so that the usual
+// frames of a connection do not wait. mu is held.
+func (c *costs) countFrame(k kind, f *wire.Frame) {
+	c.frameUnits += frameCost + performatives[k].units + f.Bytes/frameUnitBytes + f.Values/valuesPerUnit
+	c.charge()
+}
+
+// countTransfer counts a transfer besides its payload. Credit limits deliveries, but neither the frames of one nor those that
+// are aborted. mu is held.
+func (c *costs) countTransfer(f *wire.Frame, t *wire.Transfer) {
+	c.frameUnits += (f.Bytes-len(t.Payload))/frameUnitBytes + f.Values/valuesPerUnit
+	if (t.More || t.Aborted) && len(t.Payload) < shortPayloadBytes {
+		c.frameUnits += frameCost
 	}
+	c.charge()
+}
+
+// charge makes units due. Only the reader calls it. mu is held.
+func (c *costs) charge() {
 	if c.frameUnits >= frameUnitsPerCharge {
 		c.due, c.frameUnits = c.due+c.frameUnits, 0
 	}
 }
+
+// countSettled counts a disposition that searched so many unsettled deliveries, and found those that it settles. mu is held.
+func (c *costs) countSettled(searched, found int) {
+	c.frameUnits += searched/foundPerUnit + found/management.ItemsPerUnit
+}
+
+// countAnswered counts so many bytes of an answer to a frame. mu is held.
+func (c *costs) countAnswered(bytes int) {
+	c.answered += bytes
+	c.frameUnits += c.answered / responseUnitBytes
+	c.answered %= responseUnitBytes
+}
+
+// countReleased counts messages that were locked and are released. mu is held.
+func (c *costs) countReleased(deliveries []fsm.Delivery) {
+	bytes := 0
+	for i := range deliveries {
+		bytes += len(deliveries[i].Payload)
+	}
+	c.frameUnits += releaseCost + len(deliveries)/management.ItemsPerUnit + bytes/management.StoredUnitBytes
+}
+
+// countOpened counts the links that continue because a window has opened. mu is held.
+func (c *costs) countOpened(links int) { c.frameUnits += links / linksPerUnit }
 
 // countTransactedSend counts a send of so many bytes in a transaction. The reader calls it. mu is held.
 func (c *costs) countTransactedSend(bytes int) { c.due += 1 + bytes/transactedUnitBytes }

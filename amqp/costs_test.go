@@ -274,7 +274,7 @@ func TestRequestsOfAConnectionAreLimited(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
 		const locks = 3000
-		const cost = requestCost + locks/management.ItemsPerUnit
+		const cost = requestCost + locks/management.ItemsPerUnit + 2*16*locks/requestUnitBytes // tokens of 16 bytes, decoded too
 		const seconds = 3
 		begin := time.Now()
 		id := uint32(0)
@@ -315,7 +315,7 @@ func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const greedy, locks, seconds = 4, 3000, 4
-		const cost = requestCost + locks/management.ItemsPerUnit
+		const cost = requestCost + locks/management.ItemsPerUnit + 2*16*locks/requestUnitBytes // tokens of 16 bytes, decoded too
 		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
 		p.requester()
 		var others []func()
@@ -437,7 +437,7 @@ func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 				p.requestLinks(c.handle, node)
 				begin := time.Now()
 				for i := range uint32(500) {
-					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: management.DeferredOperation}}, sequences(management.TokensMax))
+					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: management.DeferredOperation}}, sequences(640))
 				}
 				if d := time.Since(begin); d > 0 {
 					t.Errorf("500 refused requests took %v", d)

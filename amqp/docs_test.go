@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -44,4 +45,19 @@ func TestDocsListEveryError(t *testing.T) {
 		}
 	}
 	document.Section(t, errorsDocument, "amqp", rows.String())
+}
+
+// TestDocsListEveryPerformative checks that the limits show what each frame requires and costs.
+func TestDocsListEveryPerformative(t *testing.T) {
+	t.Parallel()
+	var rows strings.Builder
+	rows.WriteString("| frame | requires | units, in addition to those of any frame |\n|---|---|---|\n")
+	for _, row := range performatives {
+		price := row.price
+		if row.units > 0 {
+			price = fmt.Sprint(row.units)
+		}
+		fmt.Fprintf(&rows, "| %s | %s | %s |\n", row.name, row.right, cmp.Or(price, "none"))
+	}
+	document.Section(t, "../docs/limits.md", "frames", rows.String())
 }

@@ -107,7 +107,7 @@ func (c *conn) open(ctx context.Context) error {
 	if peer.Hostname == nil {
 		return nil
 	}
-	c.host = *peer.Hostname
+	c.host = strings.Clone((*peer.Hostname)[:min(len(*peer.Hostname), hostBytesMax)])
 	switch err := c.credentials.SelectNamespace(ctx, *peer.Hostname); {
 	case err == nil:
 		return nil

@@ -131,8 +131,8 @@ func (l *incomingLink) discardPartial() {
 
 // handleTransfer handles one transfer frame and, if it completes a delivery, stores or answers the delivery.
 // mu is not held while the message is parsed and the broker is called.
-func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Transfer) *wire.Error {
-	a, fault := c.receive(ctx, channel, t)
+func (c *conn) handleTransfer(ctx context.Context, frame *wire.Frame, t *wire.Transfer) *wire.Error {
+	a, fault := c.receive(ctx, frame, t)
 	switch {
 	case fault != nil || a.link == nil:
 		return fault
@@ -149,13 +149,14 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 }
 
 // receive checks and counts one transfer frame.
-func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a incomingDelivery, fault *wire.Error) {
+func (c *conn) receive(ctx context.Context, frame *wire.Frame, t *wire.Transfer) (a incomingDelivery, fault *wire.Error) {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.phase >= phaseClosing {
 		return a, nil
 	}
-	s, fault := c.session(channel)
+	c.costs.countTransfer(frame, t)
+	s, fault := c.session(frame.Channel)
 	if s == nil {
 		return a, fault
 	}

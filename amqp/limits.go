@@ -13,6 +13,7 @@ const (
 	channelMax        = 4999  // channel-max that we announce: 5000 sessions per connection
 	handleMax         = 9999  // handle-max that we announce, per session
 	linksMax          = 10000 // links of one connection
+	hostBytesMax      = 261   // host name and port of an open; the rest of a longer one is not kept
 	linkNameBytesMax  = 1024  // link names; SDKs use up to about 300 bytes
 	saslFrameBytesMax = 4096  // one SASL frame; part 5, 5.3.1 says 512, but a rule name and a key may have 256 bytes each
 

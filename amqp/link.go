@@ -60,6 +60,7 @@ type link struct {
 	right        fsm.Rights      // the right that a link to an entity needs
 	entity       fsm.EntityRef   // the entity at path
 	reply        *wire.Attach
+	bytes        int // that it holds, as counted in linkCounts
 }
 
 func (l *link) base() *link { return l }
@@ -130,7 +131,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	l.beginEntity()
 	s.links[a.Handle] = e
-	c.links.began()
+	c.links.began(e)
 	if l.kind == cbsNode || l.kind == coordinatorNode {
 		e.base().completeAttach(ctx, e, fsm.EntityRef{})
 		return nil
@@ -271,7 +272,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal.Cause) {
 	l.refuse(ctx, cause)
 	l.state = gone
 	delete(l.session.links, l.handle)
-	l.session.conn.links.ended()
+	l.session.conn.links.ended(l)
 	l.releaseName()
 	// A temporary entity is counted until its creation has ended: resolve ends and deletes it.
 }
@@ -291,7 +292,7 @@ func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal.Ca
 	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
-	s.conn.links.open++ // drop subtracted it; the link counts until the peer has seen the detach
+	s.conn.links.began(e) // drop subtracted it; the link counts until the peer has seen the detach
 }
 
 // detached handles the peer's detach. A handle without a link belonged to a link that was refused.
@@ -307,7 +308,7 @@ func (s *session) detached(d *wire.Detach) {
 	}
 	if l.state == detaching {
 		l.state = gone
-		s.conn.links.ended()
+		s.conn.links.ended(l)
 		return
 	}
 	s.flushDispositions()
@@ -335,7 +336,7 @@ func (l *link) end() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {
 			l.state = gone
-			l.session.conn.links.ended()
+			l.session.conn.links.ended(l)
 		}
 		return false
 	}
@@ -344,10 +345,35 @@ func (l *link) end() bool {
 	if created {
 		l.endUse()
 	}
-	l.session.conn.links.ended()
+	l.session.conn.links.ended(l)
 	l.releaseName()
 	if created {
 		l.endTemporary()
 	}
 	return true
+}
+
+// linkBytesOf returns the bytes that a link holds: names and addresses are as long as the client likes.
+func linkBytesOf(e endpoint) int {
+	l := e.base()
+	bytes := linkBytes + len(l.name) + 2*len(l.path) + len(l.viaPath) // its key has the path again
+	if l.reply != nil && l.reply.Source != nil {
+		bytes += len(textOf(l.reply.Source.Address))
+	}
+	if l.reply != nil && l.reply.Target != nil {
+		bytes += len(textOf(l.reply.Target.Address))
+	}
+	if o, ok := e.(*outgoingLink); ok {
+		bytes += len(o.replyTo)
+		if o.selector != nil {
+			bytes += len(o.selector.text) + len(o.selector.sql)
+		}
+	}
+	return bytes
+}
+
+// textOf returns a string, "" for every other value.
+func textOf(v any) string {
+	text, _ := v.(string)
+	return text
 }

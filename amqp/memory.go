@@ -11,7 +11,7 @@ import (
 
 // Estimated sizes of the parts of a connection, in bytes. The estimates are high rather than low.
 const (
-	linkBytes        = 1024 // a link, its name and its place in maps
+	linkBytes        = 1024 // a link and its place in maps, without its name and its addresses
 	sessionBytes     = 512
 	unsettledBytes   = 80  // a delivery in the map of those that are not settled
 	grantBytes       = 512 // a token that is stored
@@ -115,12 +115,30 @@ func decodedBytes(v any) int {
 			bytes += decodedBytes(v[i].Key) + decodedBytes(v[i].Value)
 		}
 		return bytes
+	case wire.Array:
+		return decodedBytes(v.Values)
 	case []any:
 		bytes := len(v) * decodedItemBytes
 		for i := range v {
 			bytes += decodedBytes(v[i])
 		}
 		return bytes
+	case []int32:
+		return 4 * len(v)
+	case []uint32:
+		return 4 * len(v)
+	case []int64:
+		return 8 * len(v)
+	case []uint64:
+		return 8 * len(v)
+	case []wire.UUID:
+		return 16 * len(v)
+	case []string:
+		return 16 * len(v)
+	case []wire.Symbol:
+		return 16 * len(v)
+	case []time.Time:
+		return 24 * len(v)
 	case wire.Described:
 		return decodedPairBytes + decodedBytes(v.Descriptor) + decodedBytes(v.Value)
 	}

@@ -68,6 +68,7 @@ func (r *request) argument(key string) string { return r.arguments.Text(key) }
 // of messages at once through $management when their link has ended, and ServerBusy would make them fail.
 func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
+	length := len(a.payload)
 	a.payload = nil
 	if err != nil {
 		a.finish(ctx, refusal.New(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
@@ -91,6 +92,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
 	price := priceOf(r, operation, may && r.has(operation))
+	price.Work += (length + r.decoded) / requestUnitBytes
 	r.paidBytes = price.PaidBytes
 	if !c.waitForWork(ctx, price.Work+r.paidBytes/responseUnitBytes) {
 		c.discardRequest(r)

@@ -299,6 +299,7 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	if l.receiveAndDelete || l.browses || l.kind != entityNode || len(deliveries) == 0 {
 		return
 	}
+	l.session.conn.costs.countReleased(deliveries)
 	settlements := make([]fsm.Settlement, len(deliveries))
 	for i := range deliveries {
 		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: fsm.Release}

@@ -105,46 +105,21 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	if frame.Type != wire.FrameAMQP {
 		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
 	}
+	k, known := kindOf(frame.Body)
 	if t, ok := frame.Body.(*wire.Transfer); ok {
 		c.inDelivery = t.More && !t.Aborted
-		return false, c.handleTransfer(ctx, frame.Channel, t)
+		return false, c.handleTransfer(ctx, frame, t)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	c.costs.countFrame(frame.Body)
-	if c.phase >= phaseClosing {
-		_, last = frame.Body.(*wire.Close)
+	c.costs.countFrame(k, frame)
+	switch last = k == closeKind; {
+	case c.phase >= phaseClosing:
 		return last, nil
-	}
-	switch body := frame.Body.(type) {
-	case nil: // heartbeat
-		c.shrinkBuffers()
-		return false, nil
-	case *wire.Close:
-		c.emit(0, &wire.Close{})
-		return true, nil
-	case *wire.Begin:
-		return false, c.begin(frame.Channel, body)
-	case *wire.End:
-		return false, c.endSession(frame.Channel)
-	}
-	s, fault := c.session(frame.Channel)
-	if s == nil {
-		return false, fault
-	}
-	switch body := frame.Body.(type) {
-	case *wire.Attach:
-		return false, s.attach(ctx, body)
-	case *wire.Flow:
-		s.flow(body)
-	case *wire.Disposition:
-		s.disposition(ctx, body)
-	case *wire.Detach:
-		s.detached(body) //nolint:contextcheck // what it deletes must not end with the connection
-	default:
+	case !known:
 		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
 	}
-	return false, nil
+	return last, performatives[k].handle(c, ctx, frame.Channel, frame.Body)
 }
 
 // payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when

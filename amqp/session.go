@@ -206,6 +206,7 @@ func (s *session) flow(f *wire.Flow) {
 		s.conn.emitFlow(s.channel, s.flowState())
 	}
 	if before == 0 && s.remoteWindow > 0 {
+		s.conn.costs.countOpened(len(s.links))
 		s.sendAllQueued()
 	}
 }

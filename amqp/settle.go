@@ -92,7 +92,9 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	if what.notTerminal {
 		return
 	}
+	searched := min(uint64(last-d.First)+1, uint64(len(s.unsettled)))
 	taken := s.takeUnsettled(d.First, last)
+	s.conn.costs.countSettled(int(searched), len(taken))
 	switch {
 	case what.refused.Condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
@@ -283,13 +285,24 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what decision, settled bool) {
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
-		if !settled {
-			s.reject(s.conn.newError(ctx, what.refused.ForSettlement(), "path", t.link.path), t.id, t.id)
+	}
+	if len(taken) == 0 || settled {
+		return
+	}
+	refused := s.conn.newError(ctx, what.refused.ForSettlement(), "path", taken[0].link.path)
+	for from := 0; from < len(taken); {
+		to := from + 1
+		for to < len(taken) && taken[to].id == taken[to-1].id+1 && taken[to].id != 0 { // go-amqp cannot read a range that wraps
+			to++
 		}
+		s.reject(refused, taken[from].id, taken[to-1].id)
+		from = to
 	}
 }
 
 // reject reports that deliveries could not be settled as requested.
 func (s *session) reject(e *wire.Error, first, last uint32) {
+	before := len(s.conn.out)
+	defer func() { s.conn.costs.countAnswered(len(s.conn.out) - before) }()
 	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: true, State: &wire.Rejected{Error: e}})
 }

@@ -164,12 +164,6 @@ func entityFor(t *testing.T, operation string) fsm.EntityRef {
 	return fsm.EntityRef{}
 }
 
-// unitBytesMax is how many bytes a request may allocate for each unit of work that it is charged.
-const unitBytesMax = 16 << 10
-
-// retainedBytesMax is what requests may leave behind besides their last response: what the runtime keeps.
-const retainedBytesMax = 64 << 10
-
 // Every operation at its limits allocates no more than it is charged for, its response is no larger than what was reserved
 // for it or counted while it was built, and nothing is held after the response. An operation without a maximal request fails.
 //
@@ -208,10 +202,10 @@ func TestOperationsAtTheirLimits(t *testing.T) {
 		each, retained := kit.Allocation(4, perform)
 		units := 5 + price.Work + encoded/512 // with that of every request and its response
 		t.Logf("%-45s %6d units, %9d bytes allocated, %6d a unit, response of %8d bytes", operation, units, each, each/units, encoded)
-		if each > units*unitBytesMax {
+		if each > units*kit.UnitBytesMax {
 			t.Errorf("%s allocates %d bytes for %d units: %d for each", operation, each, units, each/units)
 		}
-		if retained > retainedBytesMax {
+		if retained > kit.RetainedBytesMax {
 			t.Errorf("%s leaves %d bytes behind", operation, retained)
 		}
 		kit.Eventually(t, operation+" holds nothing after its response", func() bool { now, _ := conn.holds(); return now == 0 })

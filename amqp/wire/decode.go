@@ -24,10 +24,12 @@ func DecodeValue(b []byte) (v any, rest []byte, err error) {
 
 // decoder holds the limits of one decoding.
 type decoder struct {
+	values    int    // that were decoded
 	zeroWidth uint32 // elements without bytes that may still be created
 }
 
 func (d *decoder) value(b []byte, depth int) (v any, rest []byte, err error) {
+	d.values++
 	if len(b) == 0 {
 		return nil, nil, errTruncated
 	}
@@ -165,10 +167,16 @@ func unsigned(data []byte) uint64 {
 	return 0
 }
 
+// emptyList is every list without items: a list of them, of a byte each, would otherwise take 40 times its bytes.
+var emptyList any = []any{} //nolint:gochecknoglobals // never changed
+
 func (d *decoder) list(code byte, data []byte, depth int) (any, error) {
 	count, body, err := items(code, data)
 	if err != nil {
 		return nil, err
+	}
+	if count == 0 && len(body) == 0 && depth > 0 {
+		return emptyList, nil
 	}
 	if depth == 0 {
 		return nil, errNesting
@@ -241,6 +249,7 @@ func (d *decoder) array(code byte, data []byte, depth int) (any, error) {
 		}
 		d.zeroWidth -= count
 	}
+	d.values += int(count)
 	if values, ok, err := typedElements(element, int(count), body); ok || err != nil {
 		return Array{Values: values}, err
 	}

@@ -28,6 +28,8 @@ func (e *ProtocolError) Error() string { return string(e.Condition) + ": " + e.D
 type Frame struct {
 	Type    byte         // FrameAMQP or FrameSASL
 	Channel uint16       // 0 in SASL frames
+	Bytes   int          // of the frame, with its header
+	Values  int          // in fields that may have values of any type, at all depths; decoded, one takes up to 160 bytes
 	Body    Performative // nil for an empty frame (heartbeat)
 }
 
@@ -119,7 +121,7 @@ func (r *Reader) ReadFrame() (Frame, error) {
 	}
 	head := r.buffer[r.start:]
 	size, dataOffset := binary.BigEndian.Uint32(head), 4*uint32(head[4])
-	f := Frame{Type: head[5], Channel: binary.BigEndian.Uint16(head[6:])}
+	f := Frame{Type: head[5], Channel: binary.BigEndian.Uint16(head[6:]), Bytes: int(size)}
 	switch {
 	case size < frameHeaderBytes:
 		return Frame{}, framing("frame of %d bytes is shorter than its header", size)
@@ -145,6 +147,7 @@ func (r *Reader) ReadFrame() (Frame, error) {
 	if f.Body, err = r.performative(f.Type, body); err != nil {
 		return Frame{}, &ProtocolError{Condition: ConditionDecodeError, Description: err.Error()}
 	}
+	f.Values = r.decoder.values
 	return f, nil
 }
 
@@ -189,7 +192,7 @@ func (r *Reader) grow() {
 
 // performative decodes the body of a frame.
 func (r *Reader) performative(frameType byte, body []byte) (Performative, error) {
-	r.decoder.zeroWidth = zeroWidthElementsMax
+	r.decoder = decoder{zeroWidth: zeroWidthElementsMax}
 	desc, value := peekDescriptor(body)
 	if desc == descUnknown {
 		return nil, fmt.Errorf("frame without a known performative")

@@ -150,7 +150,7 @@ func TestFramesKeepTheirBytes(t *testing.T) {
 				t.Fatalf("encoded\n got %x\nwant %x", got[6:], want)
 			}
 			f := kit.Must(NewReader(bytes.NewReader(want), 512).ReadFrame())(t)
-			if diff := cmp.Diff(Frame{Type: g.typ, Channel: g.channel, Body: g.body}, f); diff != "" {
+			if diff := cmp.Diff(Frame{Type: g.typ, Channel: g.channel, Bytes: len(want), Values: f.Values, Body: g.body}, f); diff != "" {
 				t.Fatalf("decoded (-want +got)\n%s", diff)
 			}
 		})
@@ -518,4 +518,31 @@ func FuzzReadFrame(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A frame tells how many values it holds, at all depths, so that their decoding has a price.
+func TestFramesCountTheirValues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		value  any
+		values int // with the map, its key and the value
+	}{
+		{"a number", int32(1), 3},
+		{"a list", []any{nil, []any{}, []any{true, false}}, 8},
+		{"a map", Map{{Key: "a", Value: "b"}, {Key: "c", Value: nil}}, 7},
+		{"an array", Array{Values: []int64{1, 2, 3}}, 6},
+		{"an array of nothing", Array{Values: []Symbol{"", "", "", ""}}, 7},
+		{"a described value", Described{Descriptor: Symbol("d"), Value: []any{nil}}, 6},
+		{"a state", &Modified{MessageAnnotations: Map{{Key: Symbol("a"), Value: nil}}}, 6},
+	} {
+		encoded := AppendFrame(nil, FrameAMQP, 0, &Flow{Properties: Map{{Key: Symbol("p"), Value: c.value}}})
+		r := NewReader(bytes.NewReader(append(encoded, encoded...)), 512)
+		for range 2 {
+			f, err := r.ReadFrame()
+			if err != nil || f.Values != c.values || f.Bytes != len(encoded) {
+				t.Errorf("%s: %d values in %d bytes, %v; want %d in %d", c.name, f.Values, f.Bytes, err, c.values, len(encoded))
+			}
+		}
+	}
 }

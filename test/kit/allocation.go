@@ -18,3 +18,18 @@ func Allocation(times int, do func()) (each, retained int) {
 	runtime.ReadMemStats(&collected)
 	return int(after.TotalAlloc-before.TotalAlloc) / times, int(int64(collected.HeapAlloc) - int64(before.HeapAlloc))
 }
+
+// Bounds of what an operation may cost, in tests of the tables of operations.
+const (
+	UnitBytesMax     = 16 << 10 // bytes that a request allocates for each unit of work (package amqp/work) that it is charged
+	RetainedBytesMax = 64 << 10 // bytes that requests leave behind besides their last response: what the runtime keeps
+)
+
+// LiveBytes returns the bytes that are reachable in the process.
+func LiveBytes() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the first one leaves what pools hold
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
