@@ -148,7 +148,7 @@ type core struct {
 	// localRequests counts the requests through Local, so that other requests cannot occupy the slots of the
 	// operator.
 	localRequests chan struct{}
-	work          *work.Limiter
+	work          *work.Shared
 	// onClose registers a function to be called when closing begins; stop unregisters it.
 	onClose func(call func()) (stop func() bool)
 }

@@ -98,14 +98,19 @@ func (s *core) charge(r *http.Request, owner account.Owner, perSecond, burst int
 	if held == nil {
 		return nil
 	}
-	by := work.Owner{Namespace: owner.Namespace, Key: owner.Key}
-	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		by.Source = connlimit.Source(net.TCPAddrFromAddrPort(address))
-	}
+	by := work.Owner{Namespace: owner.Namespace, Key: owner.Key} // from wherever they come
 	if err := held.assign(s.config.Accounts.Open(owner), s.work.Open(by, perSecond, burst)); err != nil {
 		return err
 	}
 	return held.pay(r.Context(), costOf(r))
+}
+
+// sourceOf returns the address of a client, or its network, as limits count it.
+func sourceOf(r *http.Request) string {
+	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return connlimit.Source(net.TCPAddrFromAddrPort(address)).String()
+	}
+	return hostName(r.RemoteAddr)
 }
 
 // chargeCaller charges a request to its caller; that of an operator without a key is not limited.

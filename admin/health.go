@@ -75,7 +75,7 @@ func failedChecks(checks []api.Check) (names []string) {
 // credential gets all metrics or a refusal, never less than it asked for.
 func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.config.PublicMetrics != nil && r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" {
-		if err := s.charge(r, account.Owner{Key: "address " + hostName(r.RemoteAddr)}, publicWorkPerSecond, publicWorkBurst); err != nil {
+		if err := s.charge(r, account.Owner{Key: "address " + sourceOf(r)}, publicWorkPerSecond, publicWorkBurst); err != nil {
 			s.writeProblem(w, r, err)
 			return
 		}

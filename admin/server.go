@@ -38,7 +38,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Server{stop: stop, core: &core{
 		config: c, requests: make(chan struct{}, requestsMax), localRequests: make(chan struct{}, requestsMax),
-		work:    work.NewLimiter(workPerSecondPerProcessor*runtime.GOMAXPROCS(0), workPerSecondPerProcessor*runtime.GOMAXPROCS(0)/workBurstsPerSecond),
+		work:    work.NewShared(work.NewLimiter(workPerSecondPerProcessor*runtime.GOMAXPROCS(0), workPerSecondPerProcessor*runtime.GOMAXPROCS(0)/workBurstsPerSecond)),
 		onClose: func(call func()) func() bool { return context.AfterFunc(life, call) },
 	}}
 	s.http = &http.Server{

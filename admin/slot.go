@@ -25,7 +25,7 @@ type slot struct {
 	bodyBytes int64            // of account.HTTPBytes
 	reserved  int64            // the same, for an answer that has not begun
 	due       int              // units for the next request of the owner
-	work      work.Account
+	work      *work.SharedAccount
 }
 
 // acquireSlot acquires a slot without waiting; it returns false if none is free.
@@ -39,7 +39,7 @@ func acquireSlot(slots chan struct{}) (*slot, bool) {
 }
 
 // assign makes the request one of an owner, which must not hold more than its share of the slots. Errors wrap fsm.ServerBusy.
-func (s *slot) assign(a *account.Account, paid work.Account) error {
+func (s *slot) assign(a *account.Account, paid *work.SharedAccount) error {
 	if s.account != nil {
 		a.Close()
 		paid.Close()

@@ -2,10 +2,13 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +29,7 @@ func TestOwnersShareTheSlots(t *testing.T) {
 		if !ok {
 			t.Fatal("no slot")
 		}
-		err := held.assign(all.Open(account.Owner{Namespace: 1, Key: owner}), work.Account{})
+		err := held.assign(all.Open(account.Owner{Namespace: 1, Key: owner}), nil)
 		if err != nil {
 			held.finish(0)
 		}
@@ -125,7 +128,7 @@ func TestAnswersCountBeforeTheyAreBuilt(t *testing.T) {
 		slots := make(chan struct{}, requestsMax)
 		in := func(owner string) *slot {
 			held, _ := acquireSlot(slots)
-			if err := held.assign(all.Open(account.Owner{Namespace: 1, Key: owner}), work.Account{}); err != nil {
+			if err := held.assign(all.Open(account.Owner{Namespace: 1, Key: owner}), nil); err != nil {
 				t.Fatal(err)
 			}
 			return held
@@ -157,5 +160,55 @@ func TestAnswersCountBeforeTheyAreBuilt(t *testing.T) {
 		if all.Used(account.HTTPBytes) != 0 || len(slots) != 0 {
 			t.Errorf("%d bytes and %d slots are held at the end", all.Used(account.HTTPBytes), len(slots))
 		}
+	})
+}
+
+// Requests of one key at the same time have one account, from however many addresses they come: what they hold is counted
+// together, and they have one rate and one burst.
+func TestRequestsOfAKeyAreOneAccount(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	s.server.onClose(func() {})()
+	synctest.Test(t, func(t *testing.T) {
+		const requests, units, answer, seconds = 30, 3000, 1 << 10, (30*(3000+readCost) - workBurst) / workPerSecond
+		c := s.server.core
+		c.work = work.NewShared(work.NewLimiter(1<<30, 1<<30))
+		c.config.Accounts = account.New(account.For(1 << 30))
+		owner, done := account.Owner{Namespace: 1, Key: "key"}, make(chan struct{})
+		handler := c.limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := c.charge(r, owner, workPerSecond, workBurst); err != nil {
+				t.Error(err)
+			}
+			if err := expect(r, units, answer); err != nil {
+				t.Error(err)
+			}
+			<-done
+		}))
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range requests {
+			r := httptest.NewRequest(http.MethodGet, "http://localhost/v1/queues", nil)
+			r.RemoteAddr = fmt.Sprintf("10.0.%d.1:1", i)
+			all.Go(func() { handler.ServeHTTP(httptest.NewRecorder(), r) })
+		}
+		synctest.Wait()
+		same := c.config.Accounts.Open(owner)
+		for same.Held(account.HTTPBytes) < requests*answer {
+			<-time.After(10 * time.Millisecond)
+		}
+		if d := time.Since(start); d < (seconds-1)*time.Second || d > (seconds+1)*time.Second {
+			t.Errorf("the requests were paid after %v, want about %d s", d, seconds)
+		}
+		if n := same.Held(account.HTTPRequests); n != requests {
+			t.Errorf("the key holds %d slots, want %d", n, requests)
+		}
+		close(done)
+		all.Wait()
+		for r := range account.Links {
+			if n := c.config.Accounts.Used(r); n != 0 {
+				t.Errorf("%d %s at the end", n, r)
+			}
+		}
+		same.Close()
 	})
 }

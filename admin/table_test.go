@@ -342,7 +342,7 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 	control.Operations = operations
 	messages := newGenerousMessages(t, control.fakeControl, 2000)
 	c := s.server.core
-	c.work = work.NewLimiter(workPerSecondPerProcessor, workPerSecondPerProcessor/workBurstsPerSecond)
+	c.work = work.NewShared(work.NewLimiter(workPerSecondPerProcessor, workPerSecondPerProcessor/workBurstsPerSecond))
 	c.config.Control, c.config.Accounts = control, account.New(account.For(1<<30))
 	c.config.Finder = inspect.New(messages)
 	sign := auth.Sign("http://localhost/", "root", "root-secret", time.Now().Add(10_000*time.Hour))

@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/address"
+	"github.com/peeklock/peeklock/amqp/budget"
 	messages "github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
@@ -392,5 +395,45 @@ func TestLinksHoldWhatIsCounted(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// accounted returns a connection with an account, and what a send of 1 KiB does in it: when it comes, and when it is stored.
+func accounted(tb testing.TB) (c *conn, send func()) {
+	tb.Helper()
+	config := DefaultConfig()
+	ours, theirs := net.Pipe()
+	tb.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	c = newConn(&config, theirs)
+	c.memory.account = budget.New(1 << 30).Open(func(budget.Level) {})
+	c.account = account.New(account.For(1 << 30)).Open(account.Owner{Namespace: 1, Key: "key"})
+	return c, func() {
+		for _, bytes := range []int{1024, -1024} {
+			c.mu.Lock()
+			c.inFlightBytes += bytes
+			c.unlock()
+		}
+	}
+}
+
+// A send costs no allocation in the accounts of its connection and its owner.
+//
+//nolint:paralleltest // it counts allocations
+func TestAccountOfASendNeedsNoMemory(t *testing.T) {
+	c, send := accounted(t)
+	if n := testing.AllocsPerRun(1000, send); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+	if c.account.Held(account.AnswerBytes) != 0 || c.heldBytes() != 0 {
+		t.Errorf("%d and %d bytes are held", c.account.Held(account.AnswerBytes), c.heldBytes())
+	}
+}
+
+// BenchmarkAccountOfSend is what a send costs in the accounts, with the mutex of its connection, which it takes anyhow.
+func BenchmarkAccountOfSend(b *testing.B) {
+	_, send := accounted(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		send()
 	}
 }

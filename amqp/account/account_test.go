@@ -133,6 +133,30 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// What a message costs in an account takes no lock and allocates nothing: with the lock of all accounts held, it goes on.
+//
+//nolint:paralleltest // it counts allocations
+func TestTakingNeedsNoLockAndNoMemory(t *testing.T) {
+	s := New(For(1 << 30))
+	a := s.Open(Owner{Namespace: 1, Key: "key"})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := testing.AllocsPerRun(1000, func() {
+		if !a.Take(SettledBytes, 1024) || !a.Wait(context.Background(), Requests, 1, time.Second) {
+			t.Fatal("refused")
+		}
+		a.Add(AnswerBytes, 10)
+		a.Add(AnswerBytes, -10)
+		a.Release(Requests, 1)
+		a.Release(SettledBytes, 1024)
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+	if a.Held(SettledBytes) != 0 || s.Used(Requests) != 0 {
+		t.Errorf("%d and %d are held at the end", a.Held(SettledBytes), s.Used(Requests))
+	}
+}
+
 // BenchmarkTake is what a request costs: no allocation and less than 100 ns.
 func BenchmarkTake(b *testing.B) {
 	a := New(For(1 << 30)).Open(Owner{Namespace: 1, Key: "key"})

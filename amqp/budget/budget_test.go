@@ -342,6 +342,24 @@ func TestAccountsAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
+// Set within the bytes that are reserved takes no lock and allocates nothing: with the lock of the Budget held, it goes on.
+//
+//nolint:paralleltest // it counts allocations
+func TestSetNeedsNoLockAndNoMemory(t *testing.T) {
+	budget := New(limit)
+	a := budget.Open(func(Level) {})
+	a.Set(freeBytes + 10<<10) // reserves a chunk
+	budget.mu.Lock()
+	defer budget.mu.Unlock()
+	if n := testing.AllocsPerRun(1000, func() {
+		a.Set(freeBytes + 4<<10)
+		a.Set(freeBytes + 10<<10)
+		_ = a.Level()
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 // BenchmarkSet measures the cost of Set per answer to a client: the bytes held rise by one message at a time
 // and are released together.
 func BenchmarkSet(b *testing.B) {

@@ -1,7 +1,8 @@
 // Package work limits how much work the clients of a process may request per second.
 //
 // Work is counted in units of about 10 us of a processor. The gateway decides how many units an operation costs. A
-// Limiter limits all connections of the process together, an Account one connection. Both are token buckets.
+// Limiter limits all connections of the process together, an Account one connection, and an account of a Shared all requests
+// of an owner that come without a connection of their own, such as those over HTTP. All are token buckets.
 // A connection that exceeds either waits; nothing is refused. What an Account has left of its burst when it ends
 // is that of the next one of the same owner.
 //

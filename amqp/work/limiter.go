@@ -105,9 +105,19 @@ func (a *Account) Wait(ctx context.Context, stop <-chan struct{}, cost int) {
 	if a.limiter == nil {
 		return
 	}
+	a.wait(ctx, stop, a.charge(cost), cost)
+}
+
+// charge takes the tokens of work from the account, and returns how long the work has to wait for those that were owed before.
+func (a *Account) charge(cost int) time.Duration {
 	a.bucket.refill()
 	delay := a.bucket.untilPaid()
 	a.bucket.tokens -= float64(cost)
+	return delay
+}
+
+// wait waits for what the account owes, and then for the Limiter.
+func (a *Account) wait(ctx context.Context, stop <-chan struct{}, delay time.Duration, cost int) {
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
