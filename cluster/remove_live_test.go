@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
 // removeRequestTimeout bounds one request to remove a member; the command line repeats it.
@@ -216,5 +220,59 @@ func lostMemberIsRemovedAfterTheOthersRestarted(t *testing.T) {
 		return operator.UpdateMember(t.Context(), "NOBODY", func(m *fsm.Member) { m.Drained = true })
 	}); !errors.Is(err, fsm.EntityNotFound) {
 		t.Errorf("a member that never was: %v", err)
+	}
+}
+
+// TestRemovalWaitsForADiskThatStoresNothing: of three members one stores nothing, whether it says so or not, and another is removed. The two
+// that would remain could commit nothing, so the removal waits, says why, and sends go on.
+func TestRemovalWaitsForADiskThatStoresNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		set func(disk *simfs.Disk, ill bool)
+		why string // the error of the removal names the member and says this
+	}{
+		"a full disk": {(*simfs.Disk).SetFull, "no free space"},
+		"a hung disk": {(*simfs.Disk).SetHung, ""},
+		"a quota of which the free space tells nothing": {func(disk *simfs.Disk, ill bool) {
+			disk.Intercept(func(call, path string) (f simfs.Failure) {
+				if ill && call == simfs.CallWrite && strings.Contains(path, partition.JournalFolder) {
+					f.Err = simfs.PathError(call, path, syscall.EDQUOT)
+				}
+				return f
+			})
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				c, at, leader := newDiskCluster(t, 3)
+				ill, leaving := (leader+1)%3, c.nodes[(leader+2)%3].self
+				disk := c.hosts[ill].disk
+				test.set(disk, true)
+				sendMessage(t, c.nodes[leader], at, "not stored there")
+				sleep(t.Context(), 2*time.Second)
+				remove := func(within time.Duration) error {
+					ctx, cancel := context.WithTimeout(t.Context(), within)
+					defer cancel()
+					return c.nodes[leader].Operator().RemoveMember(ctx, leaving)
+				}
+				if err := remove(20 * time.Second); !errors.Is(err, fsm.Timeout) || !strings.Contains(err.Error(), test.why) {
+					t.Errorf("removal: got %v, want %v with %q", err, fsm.Timeout, test.why)
+				}
+				sent := make(chan fsm.Code, 1)
+				go func() { sent <- trySend(c.nodes[leader], at, "meanwhile") }()
+				select {
+				case code := <-sent:
+					if code != fsm.OK {
+						t.Errorf("send: got %v, want %v", code, fsm.OK)
+					}
+				case <-time.After(2 * time.Second):
+					t.Error("a send takes more than 2 s")
+				}
+				test.set(disk, false)
+				if err := remove(time.Minute); err != nil {
+					t.Errorf("removal afterwards: %v", err)
+				}
+				sendMessage(t, c.nodes[leader], at, "after")
+			})
+		})
 	}
 }

@@ -15,7 +15,7 @@
 //   - The next step of a move follows from the catalog's record and the configuration of the group alone.
 //   - All replicas of the target vote before a replica of the former placement is removed.
 //   - A voter is removed only while a majority of the remaining voters is alive and knows the newest
-//     configuration.
+//     configuration, and stores what the leader sends, unless no majority of all voters does.
 //   - Each step begins with asking the catalog's leader for the record.
 //   - No lock is held while a group, the node or the router is called.
 package move

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
@@ -174,7 +175,21 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 	case obstacle != nil && !errors.Is(obstacle, context.DeadlineExceeded) && !errors.Is(obstacle, context.Canceled):
 		return fmt.Errorf("%w: it is drained and not empty yet: %s", fsm.Timeout, obstacle.Error())
 	}
-	return fmt.Errorf("%w: partitions %v have not been moved yet; the operation continues: repeat it to wait", fsm.Timeout, left)
+	return fmt.Errorf("%w: partitions %v have not been moved yet%s; the operation continues: repeat it to wait", fsm.Timeout, left, o.unwell(id))
+}
+
+// unwell says which other members cannot take the place of one that is to be removed.
+func (o *Operator) unwell(id fsm.MemberID) string {
+	var names []string
+	for _, m := range o.Node.Processes() {
+		if m.Member != id && !m.Leaving && !o.acceptsReplicas(m.Member) {
+			names = append(names, cmp.Or(m.Name, string(m.Member)))
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	return fmt.Sprintf("; a replica is removed while a majority of the others stores messages, and %s is away or has no free space", strings.Join(names, ", "))
 }
 
 // errUndrained ends the removal of a member that was undrained meanwhile.

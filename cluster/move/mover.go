@@ -224,24 +224,28 @@ func (m *Mover) removeReplica(ctx context.Context, part *fsm.Partition, group *p
 	return true, nil
 }
 
-// HasQuorumWithout reports whether a majority of the voters that would remain are alive and have applied the
-// newest configuration, so that they know of each other that they vote.
+// HasQuorumWithout reports whether a voter can be removed: a majority of those that would remain are alive and have applied the newest
+// configuration, so that they know of each other that they vote. If a majority of all voters store what the leader sends them, so must a
+// majority of those that would remain; one without free space, with a hung disk or behind does not.
 func (m *Mover) HasQuorumWithout(ctx context.Context, id fsm.PartitionID, v partition.Voter, status *partition.Status) bool {
-	left, here := 0, 0
+	has := func(v partition.Voter, index uint64) bool {
+		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
+		defer cancel()
+		return m.isAlive(v.Member) && m.HasApplied(ctx, id, v, index)
+	}
+	stores := func(v partition.Voter) bool { return m.Node.HasSpace(v.Member) && has(v, status.Applied) }
+	left, knowing, storing := len(status.Voters)-1, 0, 0
 	for _, other := range status.Voters {
-		if other == v {
+		if other == v || !has(other, status.Configuration) {
 			continue
 		}
-		left++
-		if !m.isAlive(other.Member) {
-			continue
-		}
-		asking, cancel := context.WithTimeout(ctx, memberQueryTimeout)
-		theirs, err := m.Node.Status(asking, other.Member, id)
-		cancel()
-		if err == nil && theirs.Replica == other.Replica && !theirs.Halted && theirs.Applied >= status.Configuration {
-			here++
+		knowing++
+		if stores(other) {
+			storing++
 		}
 	}
-	return here > left/2
+	if knowing <= left/2 || storing > left/2 {
+		return knowing > left/2
+	}
+	return storing < len(status.Voters)/2 || !stores(v)
 }
