@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
 // The variables of the storage-error matrix; `make matrix` sets them.
@@ -62,7 +63,8 @@ type matrixJob struct {
 	Plan string
 	FailedCall
 
-	Why string // stack, pair or stride
+	Why   string // stack, pair or stride
+	Round int    // how many simulations of the same stack come first
 }
 
 func (j matrixJob) key() string {
@@ -85,8 +87,7 @@ type matrixBase struct {
 	Stacks  map[uint64]string
 }
 
-// TestMatrix makes calls of the storage fail, one in each simulation: first each call stack, then each pair of stacks that follow each other
-// on a goroutine, then every so many calls.
+// TestMatrix makes calls of the storage fail, one in each of GOMAXPROCS simulations at a time, in the order of [matrix.jobs].
 func TestMatrix(t *testing.T) {
 	folder := os.Getenv(matrixVariable)
 	if folder == "" || !repeats {
@@ -107,11 +108,7 @@ func TestMatrix(t *testing.T) {
 		until = time.Now().Add(length)
 	}
 	m := openMatrix(t, folder)
-	var jobs []matrixJob
-	for name := range strings.SplitSeq(cmp.Or(os.Getenv(matrixPlanVariable), "boot,three,five"), ",") {
-		jobs = append(jobs, m.jobs(name)...)
-	}
-	slices.SortStableFunc(jobs, func(a, b matrixJob) int { return cmp.Compare(whyOrder[a.Why], whyOrder[b.Why]) })
+	jobs := m.jobs(strings.Split(cmp.Or(os.Getenv(matrixPlanVariable), "boot,three,five"), ","))
 	var mine []matrixJob
 	for i, j := range jobs {
 		if i%of == part-1 && m.done[j.key()] == nil && m.isChosen(j) {
@@ -121,7 +118,7 @@ func TestMatrix(t *testing.T) {
 	t.Logf("%d simulations in all, %d to do in part %d of %d", len(jobs), len(mine), part, of)
 	next := make(chan matrixJob)
 	var workers sync.WaitGroup
-	for range runtime.NumCPU() {
+	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for j := range next {
 				m.run(j)
@@ -206,34 +203,46 @@ func readResults(t *testing.T, folder string) (list []*matrixResult) {
 	return list
 }
 
-// jobs lists the simulations of a workload, in the order in which they are worth running.
-func (m *matrix) jobs(name string) (jobs []matrixJob) {
-	base := m.base(name)
-	seen := make(map[uint64]bool)
-	add := func(i int, why string) {
-		for _, class := range classes[base.Calls[i].Name] {
-			c := &base.Calls[i]
-			jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, class}, why})
-		}
-	}
-	for i, c := range base.Calls {
-		if !seen[c.Stack] {
+// jobs lists the simulations of some workloads in the order in which they are worth running: one call of each stack, with the classes
+// spread over the stacks, then a second one of each with another class or in another workload, and so on; then the pairs; then the strides.
+func (m *matrix) jobs(names []string) (jobs []matrixJob) {
+	for w, name := range names {
+		base := m.base(name)
+		seen := make(map[uint64]bool)
+		for _, c := range base.Calls {
+			why := "pair"
+			if !seen[c.Stack] {
+				why = "stack"
+			}
+			if seen[c.Pair] && why == "pair" {
+				continue
+			}
 			seen[c.Stack], seen[c.Pair] = true, true
-			add(i, "stack")
+			all := classes[c.Name]
+			for i := range all {
+				class := all[(int(c.Stack%uint64(len(all)))+w+i)%len(all)]
+				jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, class}, why, i*len(names) + w})
+			}
+		}
+		every, _ := strconv.Atoi(os.Getenv(strideVariable)) // without it there are none
+		for i := every; every > 0 && i < len(base.Calls); i += every {
+			c := &base.Calls[i]
+			all := classes[c.Name]
+			jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, all[i/every%len(all)]}, "stride", 0})
 		}
 	}
-	for i, c := range base.Calls {
-		if !seen[c.Pair] {
-			seen[c.Pair] = true
-			add(i, "pair")
+	inOrder := func(a, b matrixJob) int {
+		return cmp.Or(cmp.Compare(whyOrder[a.Why], whyOrder[b.Why]), cmp.Compare(a.Round, b.Round))
+	}
+	slices.SortStableFunc(jobs, inOrder)
+	times := make(map[uint64]int) // by stack: how often it is in the list so far
+	for i := range jobs {
+		if j := &jobs[i]; j.Why == "stack" {
+			j.Round = times[j.Stack]
+			times[j.Stack]++
 		}
 	}
-	every, _ := strconv.Atoi(os.Getenv(strideVariable)) // without it there are none
-	for i := every; every > 0 && i < len(base.Calls); i += every {
-		c := &base.Calls[i]
-		all := classes[c.Name]
-		jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, all[i/every%len(all)]}, "stride"})
-	}
+	slices.SortStableFunc(jobs, inOrder)
 	return jobs
 }
 
@@ -425,5 +434,24 @@ func writeJSON(t *testing.T, path string, from any) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestMatrixBeginsWithEveryStack(t *testing.T) {
+	a, b, c := Call{Name: simfs.CallRead, Stack: 1, Number: 1}, Call{Name: simfs.CallWrite, Stack: 2, Number: 1}, Call{Name: simfs.CallSync, Stack: 3, Number: 1}
+	again := Call{Name: simfs.CallRead, Stack: 1, Number: 2, Pair: 4}
+	m := &matrix{t: t, bases: map[string]*matrixBase{"x": {Calls: []Call{a, b, again}}, "y": {Calls: []Call{b, c}}}}
+	jobs := m.jobs([]string{"x", "y"})
+	for from, want := range map[int]int{0: 3, 3: 3} {
+		seen := make(map[uint64]bool)
+		for _, j := range jobs[from : from+want] {
+			seen[j.Stack] = true
+		}
+		if len(seen) != want {
+			t.Errorf("got %d stacks in %v, want %d", len(seen), jobs[from:from+want], want)
+		}
+	}
+	if want := len(classes[a.Name])*2 + len(classes[b.Name])*2 + len(classes[c.Name]); len(jobs) != want {
+		t.Errorf("got %d simulations, want %d", len(jobs), want)
 	}
 }
