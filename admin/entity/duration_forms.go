@@ -53,7 +53,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		d, err := parseISODuration(text)
 		return time.Duration(d), err
 	}
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(text) //nolint:forbidigo // the one place
 	if err != nil || d < 0 {
 		return 0, fmt.Errorf("%q is not a duration: write it like 30s or PT30S", text)
 	}
@@ -121,8 +121,8 @@ func fromMillis(m fsm.Millis) Duration {
 	return Duration(Forever)
 }
 
-// shortDuration is the form of time.Duration without trailing zeros: 5m for 5m0s.
-func shortDuration(d time.Duration) string {
+// ShortDuration is the form of time.Duration without trailing zeros: 5m for 5m0s.
+func ShortDuration(d time.Duration) string {
 	text := Duration(d).String()
 	for _, zero := range []string{"m0s", "h0m"} {
 		if rest, found := strings.CutSuffix(text, zero); found {

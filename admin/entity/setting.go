@@ -197,7 +197,7 @@ func duration(given func(*Settings) **Duration, stored func(*fsm.EntitySettings)
 func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySettings) *fsm.Millis, least, most time.Duration, limit func(Limits) time.Duration, wayOut string) *typed[Duration, fsm.Millis] {
 	return &typed[Duration, fsm.Millis]{
 		name: "duration", given: given, stored: stored, toStored: ToMillis, toGiven: fromMillis,
-		values: shortDuration(least) + " to " + shortDuration(most),
+		values: ShortDuration(least) + " to " + ShortDuration(most),
 		isValid: func(d Duration, l Limits, show func(Duration) string) error {
 			return checkRange(d, Duration(least), Duration(limit(l)), Duration(TierLockDurationMax), show, wayOut)
 		},
@@ -206,7 +206,7 @@ func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySetti
 			return Duration(d), err
 		},
 		parseElement:  parseISODuration,
-		format:        func(d Duration) string { return shortDuration(time.Duration(d)) },
+		format:        func(d Duration) string { return ShortDuration(time.Duration(d)) },
 		formatElement: Duration.ISO,
 	}
 }
@@ -316,6 +316,15 @@ func parseUint32(text string) (uint32, error) {
 		return 0, fmt.Errorf("%.40q is not a number from 0 to %d", text, uint32(math.MaxUint32))
 	}
 	return uint32(n), nil
+}
+
+// parseBytes32 parses a number of bytes that fits the settings of entities.
+func parseBytes32(text string) (uint32, error) {
+	n, err := ParseBytes(text)
+	if err == nil && n > math.MaxUint32 {
+		return 0, fmt.Errorf("%s is more than %d bytes", text, TierMessageBytesMax)
+	}
+	return uint32(n), err
 }
 
 // parseKilobytes parses a size in KiB and returns it in bytes.

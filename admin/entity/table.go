@@ -160,7 +160,7 @@ func commonSettings() []Setting {
 func messageBytes() value {
 	v := numberUpTo(func(g *Settings) **uint32 { return &g.MaxMessageBytes }, func(s *fsm.EntitySettings) *uint32 { return &s.MaxMessageBytes },
 		MessageBytesMin, messageBytesMax, 1, func(l Limits) uint32 { return l.MessageBytes }, sizeWayOut)
-	v.parseElement = parseKilobytes
+	v.name, v.parse, v.parseElement = "bytes", parseBytes32, parseKilobytes
 	v.formatElement = func(n uint32) string { return v.format(n / 1024) }
 	return v
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -48,7 +49,7 @@ type devOptions struct {
 	level, format       string
 	pprof               string
 	tls                 bool
-	memoryLimit         string
+	memoryLimit         quantity.Bytes
 	config              string // the emulator's Config.json, or ""
 	requireKey          bool
 }
@@ -106,7 +107,7 @@ other rules.`,
 	f.StringVar(&o.config, "config", "", "create the entities that this Config.json of the Service Bus emulator lists")
 	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key and wrong secrets of "+auth.DevKeyName)
 	f.BoolVar(&o.tls, "tls", false, "create a development CA and a certificate in the data directory and accept TLS too; also on ports 5671 and 443 if they are free")
-	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
+	f.Var(&o.memoryLimit, "memory-limit", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
 	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")
 	pprofFlag(cmd, &o.pprof)
@@ -129,6 +130,9 @@ func (o *devOptions) check() error {
 	apart := o.amqpPort - o.adminPort
 	if o.amqpPort != 0 && o.adminPort != 0 && apart%devPortStep == 0 && max(apart, -apart) <= last {
 		return cli.Usagef("--amqp-port %d and --admin-port %d collide", o.amqpPort, o.adminPort)
+	}
+	if err := config.CheckMemoryLimit(o.memoryLimit); err != nil {
+		return cli.Usagef("--memory-limit: %w", err)
 	}
 	if err := config.CheckLogLevel(o.level); err != nil {
 		return cli.Usagef("--log-level is %w", err)
@@ -174,11 +178,7 @@ func dev(ctx context.Context, p cli.Process, out *output.Output, o *devOptions) 
 		closeListeners(parts)
 		return err
 	}
-	memory, err := o.guardMemory(ctx, p, logger)
-	if err != nil {
-		closeListeners(parts)
-		return err
-	}
+	memory := guardMemory(ctx, p, int64(o.memoryLimit), memoryOfMachineDevPercent, o.members, logger)
 	defer memory.start(ctx)()
 	for i := range parts {
 		parts[i].gate, parts[i].memory, parts[i].processors = listed.gate(), memory, processors

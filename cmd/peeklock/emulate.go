@@ -24,6 +24,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -47,7 +48,7 @@ type emulatorOptions struct {
 	tls                 bool
 	tlsNames            []string // beside those of loopback
 	level, format       string
-	memoryLimit         string
+	memoryLimit         quantity.Bytes
 }
 
 // emulatorReady is the output of emulator as JSON.
@@ -105,7 +106,7 @@ Config.json, too.`,
 	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key, wrong secrets of "+auth.DevKeyName+", and unknown key names")
 	f.BoolVar(&o.tls, "tls", false, "accept TLS too, also on ports 5671 and 443 if they are free, with a certificate of a development CA: GET /ca.pem, and ca.pem in "+emulatorTLSFolder+" if that exists, else in tls of the data folder")
 	f.StringSliceVar(&o.tlsNames, "tls-names", nil, "names and addresses of the certificate, beside localhost (default: host.docker.internal and the name of this host)")
-	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
+	f.Var(&o.memoryLimit, "memory-limit", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
 	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")
 	return cmd
@@ -116,6 +117,9 @@ func (o *emulatorOptions) check() error {
 		if port < 0 || port > portMax {
 			return cli.Usagef("%s is a port from 0 to %d, not %d", flag, portMax, port)
 		}
+	}
+	if err := config.CheckMemoryLimit(o.memoryLimit); err != nil {
+		return cli.Usagef("--memory-limit: %w", err)
 	}
 	if err := config.CheckLogLevel(o.level); err != nil {
 		return cli.Usagef("--log-level is %w", err)
@@ -135,10 +139,6 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	listed, err := o.readConfig(p.Getenv)
 	if err != nil {
 		return err
-	}
-	set, err := config.ParseMemoryLimit(o.memoryLimit)
-	if err != nil {
-		return cli.Usage(err)
 	}
 	logger := config.NewLogger(p.Err, o.level, o.format)
 	parts := memberParts{
@@ -175,7 +175,7 @@ func emulate(ctx context.Context, p cli.Process, out *output.Output, o *emulator
 	if o.temporary {
 		parts.cluster.Now, parts.cluster.Monotonic = clock.now, clock.monotonic
 	}
-	parts.memory = guardMemory(ctx, p, set, memoryOfMachineDevPercent, 1, logger)
+	parts.memory = guardMemory(ctx, p, int64(o.memoryLimit), memoryOfMachineDevPercent, 1, logger)
 	defer parts.memory.start(ctx)()
 	if err := o.announce(p, out); err != nil {
 		parts.closeListeners()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/emulator"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -37,7 +38,7 @@ type clockAdvanced struct {
 
 // advance is POST /clock/advance?by=DURATION.
 func (c *movedClock) advance(r *http.Request) (any, error) {
-	by, err := time.ParseDuration(r.URL.Query().Get("by"))
+	by, err := entity.ParseDuration(r.URL.Query().Get("by"))
 	if err != nil || by <= 0 || by > clockMax-time.Duration(c.ahead.Load()) {
 		return nil, fmt.Errorf("%w: by must be the duration by which the clock advances, such as 90m", fsm.InvalidArgument)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/peeklock/peeklock/amqp/account"
 	membermetrics "github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // Intervals and thresholds of the guard.
@@ -81,15 +80,6 @@ func guardMemory(ctx context.Context, p cli.Process, set, ofMachinePercent int64
 		g.pace = func(percent int) { debug.SetGCPercent(percent) }
 	}
 	return g
-}
-
-// guardMemory does the same for the members of dev, which share one process.
-func (o *devOptions) guardMemory(ctx context.Context, p cli.Process, logger *slog.Logger) (*memoryGuard, error) {
-	set, err := config.ParseMemoryLimit(o.memoryLimit)
-	if err != nil {
-		return nil, cli.Usage(err)
-	}
-	return guardMemory(ctx, p, set, memoryOfMachineDevPercent, o.members, logger), nil
 }
 
 // readHeap returns the live heap after the last cycle of the garbage collector, in bytes, and the number of

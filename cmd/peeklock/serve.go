@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -94,8 +95,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 		parts.closeListeners()
 		return cli.Usage(err)
 	}
-	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // validated before
-	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
+	parts.memory = guardMemory(ctx, p, int64(s.MemoryLimit), memoryOfMachineServePercent, 1, logger)
 	m, err := openRejoining(ctx, s, parts, logger)
 	if err != nil {
 		return err
@@ -197,16 +197,16 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	}
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication
-	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, s.ReplaceAfterDuration()
-	c.Timing.Policy = s.RebalanceEvery()
+	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, time.Duration(s.ReplaceAfter)
+	c.Timing.Policy = time.Duration(s.RebalanceInterval)
 	c.AMQPAddr, c.HTTPAddr = s.AdvertisedAddress(clients.Addr().String()), s.AdvertisedAddress(controls.Addr().String())
 	c.Version, c.BootTime = cli.Version(), bootTime()
 	c.Sizes = partition.DefaultSizes()
-	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
-	c.Sizes.Reserve = s.DiskReserve
+	c.Sizes.Snapshot, c.Sizes.Trailing = int64(s.SnapshotBytes), int64(s.SnapshotBytes)/2
+	c.Sizes.Reserve = int64(s.DiskReserve)
 	c.LogStore = partition.LogKind(s.LogStore)
 	c.Logger = logger.With("component", "cluster")
-	c.Slow, c.SlowAfter = slowLogger(logger), s.SlowAfter()
+	c.Slow, c.SlowAfter = slowLogger(logger), time.Duration(s.Slow)
 	p.cluster = c
 	return p, nil
 }

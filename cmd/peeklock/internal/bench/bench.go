@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // New returns the command that runs a benchmark against a cluster.
@@ -59,14 +60,14 @@ also fails when messages of a session arrive out of order.`,
 	f.IntVar(&o.credit, "credit", 500, "link credit: messages in flight to a receiver or unsettled there")
 	f.IntVar(&o.settlers, "settlers", 128, "concurrent settlements per receiver")
 	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete instead of peek-lock")
-	f.IntVar(&o.size, "size", 1024, "size of a message body in bytes, at least 32")
+	quantity.BytesVar(f, &o.size, "size", 1024, "size of a message body, at least 32 bytes")
 	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: no limit")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "duration of the measurement; no limit with --messages or --mode receive unless it is given")
+	quantity.DurationVar(f, &o.duration, "duration", 10*time.Second, "duration of the measurement; no limit with --messages or --mode receive unless it is given")
 	f.Uint64Var(&o.messages, "messages", 0, "stop after this many messages of all senders together")
-	f.DurationVar(&o.warmup, "warmup", 0, "duration of the warm-up before the measurement")
+	quantity.DurationVar(f, &o.warmup, "warmup", 0, "duration of the warm-up before the measurement")
 	f.BoolVar(&o.spread, "members-spread", false, "distribute the clients over all members")
 	f.IntSliceVar(&o.pids, "pids", nil, "process ids of the members on this machine, whose CPU time is reported")
-	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are created")
+	quantity.DurationVar(f, &o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are created")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		// A run with another end (a number of messages, an empty queue) has a time limit only if the user sets
 		// one.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -133,8 +134,24 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// FlagError adds a suggestion to the error of an unknown flag.
+// FlagError says which flag has which wrong value, and adds a suggestion to the error of an unknown flag.
 func FlagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		flag, cause := invalid.GetFlag(), invalid.Unwrap()
+		var syntax *strconv.NumError
+		if !errors.As(cause, &syntax) {
+			return Usagef("--%s: %w", flag.Name, cause)
+		}
+		want := "a whole number"
+		if flag.Value.Type() == "bool" {
+			want = "true or false"
+		}
+		if errors.Is(cause, strconv.ErrRange) {
+			want = "in the range of this flag"
+		}
+		return Usagef("--%s: %.100q is not %s", flag.Name, invalid.GetValue(), want)
+	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
 		return Usage(err)

@@ -181,14 +181,12 @@ func TestPlacementPolicySettings(t *testing.T) {
 		{},
 		{args: []string{"--zone", "eu-1", "--rebalance", "--replace-after", "10m"}, want: placement{Zone: "eu-1", Rebalance: true, ReplaceAfter: 10 * time.Minute}},
 		{args: []string{"--replace-after", "1m"}, want: placement{ReplaceAfter: time.Minute}},
-		{args: []string{"--replace-after", "59s"}, refused: "replace_after: 0 for never"},
-		{args: []string{"--replace-after", "-1m"}, refused: "replace_after"},
-		{args: []string{"--replace-after", "soon"}, refused: `not "soon"`},
+		{args: []string{"--replace-after", "59s"}, refused: "--replace-after: 0 for never, or 1m and more, such as 10m, not 59s"},
 		{args: []string{"--rebalance-interval", "10s"}, want: placement{Interval: 10 * time.Second}},
-		{args: []string{"--rebalance-interval", "9s"}, refused: "rebalance_interval: 10s and more"},
-		{args: []string{"--rebalance-interval", "0"}, refused: "rebalance_interval"},
+		{args: []string{"--rebalance-interval", "9s"}, refused: "--rebalance-interval: 10s and more"},
+		{args: []string{"--rebalance-interval", "0"}, refused: "--rebalance-interval: 10s and more, such as 5m, not 0"},
 		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax)}, want: placement{Zone: strings.Repeat("z", zoneBytesMax)}},
-		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax+1)}, refused: "zone: at most 64 bytes"},
+		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax+1)}, refused: "--zone: at most 64 bytes"},
 		{args: []string{"--zone", "\xff"}, refused: "zone"},
 	} {
 		s := settingsOf(t, c.args...)
@@ -199,8 +197,8 @@ func TestPlacementPolicySettings(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.Zone != c.want.Zone || s.Rebalance != c.want.Rebalance || s.ReplaceAfterDuration() != c.want.ReplaceAfter ||
-			s.RebalanceEvery() != cmp.Or(c.want.Interval, cluster.Default().Timing.Policy) {
+		if err != nil || s.Zone != c.want.Zone || s.Rebalance != c.want.Rebalance || time.Duration(s.ReplaceAfter) != c.want.ReplaceAfter ||
+			time.Duration(s.RebalanceInterval) != cmp.Or(c.want.Interval, cluster.Default().Timing.Policy) {
 			t.Errorf("%q: %+v, %v", c.args, s.Member, err)
 		}
 	}
@@ -221,9 +219,6 @@ func TestInvalidLoginSettingsAreRefused(t *testing.T) {
 			t.Errorf("%s %s: %v", flag, value, err)
 		}
 	}
-	if err := settingsOf(t, "--login-delay", "soon").Validate(); err == nil || !strings.Contains(err.Error(), "login_delay: a duration") {
-		t.Error(err)
-	}
 	if limits, err := settingsOf(t, "--login-delay", "5s").loginLimits(); err != nil || limits.DelayMax != 5*time.Second {
 		t.Errorf("%+v, %v", limits, err)
 	}
@@ -241,21 +236,6 @@ func TestMetricsAccessSettings(t *testing.T) {
 	}
 }
 
-func TestInvalidSlowSettingIsRefused(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"1s": time.Second, "0": 0, "250ms": 250 * time.Millisecond} {
-		s := settingsOf(t, "--slow", text)
-		if err := s.Validate(); err != nil || s.SlowAfter() != want {
-			t.Errorf("%q: %s, %v", text, s.SlowAfter(), err)
-		}
-	}
-	for _, text := range []string{"", "1", "-1s", "soon"} {
-		if settingsOf(t, "--slow", text).Validate() == nil {
-			t.Errorf("%q is taken", text)
-		}
-	}
-}
-
 func TestInvalidTraceEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{
@@ -263,22 +243,73 @@ func TestInvalidTraceEndpointIsRefused(t *testing.T) {
 		"localhost:4318": false, "ftp://a": false, "http://": false,
 	} {
 		err := settingsOf(t, "--otlp-endpoint", text).Validate()
-		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "otlp_endpoint") {
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "--otlp-endpoint") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-func TestParseMemoryLimit(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{"": 0, "256MiB": 256 << 20, "4GiB": 4 << 30, "268435456": 256 << 20, "268435456B": 256 << 20} {
-		if got, err := ParseMemoryLimit(text); got != want || err != nil {
-			t.Errorf("%q is %d, %v", text, got, err)
-		}
+// loaded loads a file, an environment and a command line, and validates the settings.
+func loaded(t *testing.T, file string, env []string, args ...string) (*Settings, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse(append(args, "--config", file)); err != nil {
+		return nil, err
 	}
-	for text, say := range map[string]string{"much": "write it like 4GiB", "-1": "write it like 4GiB", "0": "256MiB or more", "255MiB": "256MiB or more", "4GB": "write it like 4GiB"} {
-		if got, err := ParseMemoryLimit(text); err == nil || !strings.Contains(err.Error(), say) {
-			t.Errorf("%q is %d, %v", text, got, err)
+	s, err := Load(env, flags)
+	if err == nil {
+		err = s.Validate()
+	}
+	return s, err
+}
+
+// TestQuantitiesHaveOneForm checks that bytes and durations are read alike from the file, the environment and flags.
+func TestQuantitiesHaveOneForm(t *testing.T) {
+	t.Parallel()
+	s, err := loaded(t, kit.WriteFile(t, "disk_reserve: 134217728\nslow: 0\nreplace_after: PT10M\nmemory_limit: 268435456B\n"),
+		[]string{"PEEKLOCK_SNAPSHOT_BYTES=1.34217728e+08", "PEEKLOCK_REBALANCE_INTERVAL=90s"}, "--login-delay", "PT0.5S", "--memory-limit", "4GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []any{s.DiskReserve, s.Slow, s.ReplaceAfter, s.SnapshotBytes, s.RebalanceInterval, s.LoginDelay, s.MemoryLimit}
+	if want := "[128MiB 0 10m 128MiB 1m30s 500ms 4GiB]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// TestInvalidValuesAreNamedWithTheirPlace checks that an error names the place, the key and the value, and says what is accepted.
+func TestInvalidValuesAreNamedWithTheirPlace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, env, flag, want string }{
+		{file: "name: a\n\nsnapshot_bytes: 64MB", want: `FILE:3: snapshot_bytes: "64MB" is not a number of bytes: write a whole number, alone or with B, KiB, MiB, GiB or TiB, such as 64MiB`},
+		{file: "snapshot_bytes: 1KiB", want: "FILE:1: snapshot_bytes: 64KiB to 1GiB, not 1KiB"},
+		{file: "slow: 5", want: `FILE:1: slow: "5" is not a duration: write it like 30s or PT30S`},
+		{file: "slow: forever", want: `FILE:1: slow: "forever" has no end here: write a length of time such as 30s or PT30S`},
+		{file: "# ports\nexpect: three", want: `FILE:2: expect: "three" is not a whole number`},
+		{file: "rebalance: often", want: `FILE:1: rebalance: "often" is not true or false`},
+		{file: "name: {a: b}", want: "FILE:1: name.a: unknown setting (did you mean \"name\"?): possible are"},
+		{file: "join: {a: b}", want: "FILE:1: join.a: unknown setting (did you mean \"join\"?): possible are"},
+		{file: "name: a\npartition: 3", want: `FILE:2: partition: unknown setting (did you mean "partitions"?): possible are accept_rollback, admin,`},
+		{file: "name: a\nname: b", want: `FILE: yaml: `},
+		{file: "slow: 1s", env: "PEEKLOCK_SLOW=-1s", want: `PEEKLOCK_SLOW: "-1s" is not a duration`},
+		{env: "PEEKLOCK_MEMORY_LIMIT=255MiB", want: "PEEKLOCK_MEMORY_LIMIT: 255MiB is too little: 256MiB or more"},
+		{env: "PEEKLOCK_PARTITIONS=1025", want: "PEEKLOCK_PARTITIONS: 1 to 1024, not 1025"},
+		{env: "PEEKLOCK_SLOW=soon", flag: "--slow=1s"},
+		{flag: "--log-level=loud", want: `--log-level: debug, info, warn or error, not "loud"`},
+		{flag: "--amqp=5672", want: `--amqp: "5672" is not an address: write host:port`},
+	} {
+		file := kit.WriteFile(t, c.file)
+		var env, args []string
+		if c.env != "" {
+			env = []string{c.env}
+		}
+		if c.flag != "" {
+			args = []string{c.flag}
+		}
+		_, err := loaded(t, file, env, args...)
+		if want := strings.ReplaceAll(c.want, "FILE", file); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q %s %s:\n got %v,\nwant %s", c.file, c.env, c.flag, err, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,7 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // fileBytesMax limits the size of the configuration file, which people write by hand.
@@ -34,7 +37,9 @@ const envPrefix = "PEEKLOCK_"
 // Settings is the configuration of a member with the origin of each value.
 type Settings struct {
 	Member
-	ownKey bool // a key other than the emulator's is configured; set by Keys
+	ownKey bool           // a key other than the emulator's is configured; set by Keys
+	path   string         // of the file, or ""
+	lines  map[string]int // of the settings in the file
 	layers map[string]*koanf.Koanf
 	merged *koanf.Koanf
 }
@@ -42,13 +47,13 @@ type Settings struct {
 // Load reads the layers in the order file, environment (KEY=value), flags; later ones win. All its errors are mistakes
 // of the user.
 func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
-	s := &Settings{layers: make(map[string]*koanf.Koanf), merged: koanf.New(".")}
+	s := &Settings{layers: make(map[string]*koanf.Koanf), merged: koanf.New("."), lines: make(map[string]int)}
 	known := defaults()
-	path, _ := flags.GetString("config")
-	if path == "" {
+	s.path, _ = flags.GetString("config")
+	if s.path == "" {
 		for _, pair := range env {
 			if value, found := strings.CutPrefix(pair, envPrefix+"CONFIG="); found {
-				path = value
+				s.path = value
 			}
 		}
 	}
@@ -58,10 +63,13 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 	}{
 		{fromDefault, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(known, ""), nil) }},
 		{fromFile, func(k *koanf.Koanf) error {
-			if path == "" {
+			if s.path == "" {
 				return nil
 			}
-			return k.Load(file.Provider(path), yamlParser{})
+			if err := k.Load(file.Provider(s.path), yamlParser{s.lines}); err != nil {
+				return fmt.Errorf("%s: %w", s.path, err)
+			}
+			return nil
 		}},
 		{fromEnv, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(environment(env, known), ""), nil) }},
 		{fromFlag, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(changedFlags(flags, known), ""), nil) }},
@@ -70,12 +78,12 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 		if err := layer.load(k); err != nil {
 			return nil, fmt.Errorf("read the configuration from the %s: %w", layer.name, err)
 		}
+		s.layers[layer.name] = k
 		for _, key := range k.Keys() {
 			if _, ok := known[key]; !ok {
-				return nil, fmt.Errorf("unknown setting %q in the %s%s: possible are %s", key, layer.name, cli.Nearest(key, names()), strings.Join(names(), ", "))
+				return nil, s.invalid(key, "unknown setting%s: possible are %s", cli.Nearest(key, names()), strings.Join(names(), ", "))
 			}
 		}
-		s.layers[layer.name] = k
 		if err := s.merged.Merge(k); err != nil {
 			return nil, fmt.Errorf("read the configuration from the %s: %w", layer.name, err)
 		}
@@ -87,10 +95,58 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 			return nil, fmt.Errorf("read the configuration: %w", err)
 		}
 	}
-	if err := s.merged.UnmarshalWithConf("", &s.Member, koanf.UnmarshalConf{DecoderConfig: decoderConfig(&s.Member)}); err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+	for _, row := range sortedTable() {
+		if err := s.decode(&row); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
+}
+
+// decode stores the value of a setting in its field.
+func (s *Settings) decode(row *Setting) error {
+	value := s.merged.Get(row.Name)
+	decoder, err := mapstructure.NewDecoder(decoderConfig(&s.Member))
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	if err = decoder.Decode(map[string]any{row.Name: value}); err == nil {
+		return nil
+	}
+	shown := fmt.Sprint(value)
+	if row.IsSecret {
+		shown = "(hidden)"
+	}
+	switch row.Default.(type) {
+	case int:
+		return s.invalid(row.Name, "%.100q is not a whole number", shown)
+	case bool:
+		return s.invalid(row.Name, "%.100q is not true or false", shown)
+	case string:
+		return s.invalid(row.Name, "%.100q is not a text", shown)
+	case []string:
+		return s.invalid(row.Name, "%.100q is not a list of texts", shown)
+	case quantity.Bytes:
+		_, err = entity.ParseBytes(shown)
+	case quantity.Duration:
+		err = new(quantity.Duration).Set(shown)
+	}
+	return s.invalid(row.Name, "%w", err)
+}
+
+// invalid returns an error about the value of a setting. It begins with the place of the value: the line in the file, the
+// variable, or the flag.
+func (s *Settings) invalid(setting, format string, args ...any) error {
+	where, top := setting, strings.Split(setting, ".")[0]
+	switch s.origin(setting) {
+	case fromFile:
+		where = fmt.Sprintf("%s:%d: %s", s.path, s.lines[top], setting)
+	case fromEnv:
+		where = envPrefix + strings.ToUpper(setting)
+	case fromFlag:
+		where = "--" + strings.ReplaceAll(setting, "_", "-")
+	}
+	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 
 // defaults returns the default values by name.
@@ -179,7 +235,7 @@ func names() []string {
 // origin returns the layer with the highest precedence that has the setting.
 func (s *Settings) origin(key string) string {
 	for _, layer := range []string{fromFlag, fromEnv, fromFile} {
-		if s.layers[layer].Exists(key) {
+		if k := s.layers[layer]; k != nil && k.Exists(key) {
 			return layer
 		}
 	}
@@ -234,26 +290,49 @@ func decodeList(value any) (list []string) {
 func decoderConfig(result any) *mapstructure.DecoderConfig {
 	return &mapstructure.DecoderConfig{
 		Result: result, WeaklyTypedInput: true, ErrorUnused: true,
-		DecodeHook: mapstructure.StringToSliceHookFunc(","),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToSliceHookFunc(","), decodeQuantity),
 		MatchName: func(key, field string) bool {
 			return strings.EqualFold(strings.ReplaceAll(key, "_", ""), field)
 		},
 	}
 }
 
+// decodeQuantity parses numbers of bytes and lengths of time, which the file may have as numbers, too.
+func decodeQuantity(from, to reflect.Value) (any, error) {
+	target, isQuantity := to.Addr().Interface().(pflag.Value)
+	if !isQuantity || from.Type() == to.Type() {
+		return from.Interface(), nil
+	}
+	if err := target.Set(fmt.Sprint(from.Interface())); err != nil {
+		return nil, err
+	}
+	return to.Interface(), nil
+}
+
 // yamlParser lets koanf read YAML with the library that the rest of the module uses.
-type yamlParser struct{}
+type yamlParser struct {
+	lines map[string]int // gets the lines of the settings
+}
 
 // Unmarshal reads a mapping; an empty file is an empty mapping.
-func (yamlParser) Unmarshal(data []byte) (map[string]any, error) {
+func (p yamlParser) Unmarshal(data []byte) (map[string]any, error) {
 	if len(data) > fileBytesMax {
 		return nil, errors.New("the file is larger than 1 MiB")
 	}
-	out := map[string]any{}
-	if err := yaml.Unmarshal(data, &out); err != nil {
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
 		return nil, err
 	}
-	return out, nil
+	out := map[string]any{}
+	if len(document.Content) == 0 {
+		return out, nil
+	}
+	for at, key := range document.Content[0].Content {
+		if at%2 == 0 {
+			p.lines[key.Value] = key.Line
+		}
+	}
+	return out, document.Decode(&out)
 }
 
 // Marshal implements koanf.Parser; the configuration is never written.

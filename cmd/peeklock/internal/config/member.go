@@ -1,5 +1,7 @@
 package config
 
+import "github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
+
 // Member holds the settings of a member. Table describes them; each field has the name of its setting without
 // underscores.
 type Member struct {
@@ -16,12 +18,12 @@ type Member struct {
 	Partitions, Replication       int
 	Zone                          string
 	Rebalance                     bool
-	ReplaceAfter                  string
+	ReplaceAfter                  quantity.Duration
 	RejoinRemoved                 bool
 	AcceptRollback                bool
-	RebalanceInterval             string
+	RebalanceInterval             quantity.Duration
 	LogStore                      string
-	SnapshotBytes, DiskReserve    int64
+	SnapshotBytes, DiskReserve    quantity.Bytes
 	KeyName, Key                  string
 	KeySecondary, KeyFile         string
 	Keys                          []OperatorKey
@@ -30,19 +32,19 @@ type Member struct {
 	OIDCAllNamespaces             bool
 	LoginFailures                 int
 	LoginFailuresPerMinute        int
-	LoginDelay                    string
+	LoginDelay                    quantity.Duration
 	LoginVerifications            int
 	TLSCert, TLSKey, TLSClientCA  string
 	RequireTLS                    bool
 	PeerCert, PeerKey, PeerCA     string
 	GossipKey                     string
 	AllowRemotePlain              bool
-	MemoryLimit                   string
+	MemoryLimit                   quantity.Bytes
 	ConnectionsPerAddress         int
 	LogLevel, LogFormat, AuditLog string
 	Metrics                       string
 	MetricsEntities               int
-	Slow                          string
+	Slow                          quantity.Duration
 	OTLPEndpoint                  string
 }
 

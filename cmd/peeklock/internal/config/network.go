@@ -102,7 +102,7 @@ func (s *Settings) ProxyNetworks() ([]netip.Prefix, error) {
 	for _, text := range s.ProxyProtocolFrom {
 		network, err := netip.ParsePrefix(text)
 		if err != nil || network.Addr().Is4In6() {
-			return nil, fmt.Errorf("proxy_protocol_from: %q is not a network: write it like 10.1.0.0/16, and one address like 10.1.2.3/32", text)
+			return nil, s.invalid("proxy_protocol_from", "%q is not a network: write it like 10.1.0.0/16, and one address like 10.1.2.3/32", text)
 		}
 		networks = append(networks, network.Masked())
 	}

@@ -50,7 +50,7 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 		return auth.Config{}, err
 	}
 	if err := config.Validate(); err != nil {
-		return auth.Config{}, fmt.Errorf("keys: %w", err)
+		return auth.Config{}, s.invalid("keys", "%w", err)
 	}
 	if config.Limits, err = s.loginLimits(); err != nil {
 		return auth.Config{}, err
@@ -81,7 +81,7 @@ func (s *Settings) configuredKeys(secret, secondary string) ([]auth.Key, error) 
 	for _, row := range s.Keys {
 		rights, err := auth.ParseRights(row.Rights)
 		if err != nil {
-			return nil, fmt.Errorf("keys: %s: %w", row.Name, err)
+			return nil, s.invalid("keys", "%s: %w", row.Name, err)
 		}
 		keys = append(keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
 	}
@@ -132,11 +132,7 @@ func ReadSecrets(path string) ([]string, error) {
 
 // loginLimits returns the limits of failed logins.
 func (s *Settings) loginLimits() (*auth.Limits, error) {
-	delay, err := time.ParseDuration(s.LoginDelay)
-	if err != nil {
-		return nil, fmt.Errorf("login_delay: a duration such as 500ms or 3s, or 0, not %q", s.LoginDelay)
-	}
-	limits := &auth.Limits{FailuresMax: s.LoginFailures, FailuresPerMinute: s.LoginFailuresPerMinute, DelayMax: delay, VerificationsMax: s.LoginVerifications}
+	limits := &auth.Limits{FailuresMax: s.LoginFailures, FailuresPerMinute: s.LoginFailuresPerMinute, DelayMax: time.Duration(s.LoginDelay), VerificationsMax: s.LoginVerifications}
 	if err := limits.Validate(); err != nil {
 		return nil, fmt.Errorf("login settings: %w", err)
 	}
@@ -178,14 +174,14 @@ func (s *Settings) validateIssuer() error {
 	case s.OIDCAudience == "":
 		return errors.New("oidc_issuer needs oidc_audience: without it, tokens for other services would be accepted")
 	case s.OIDCRolesClaim == "":
-		return errors.New("oidc_roles_claim: name the claim that holds the roles")
+		return s.invalid("oidc_roles_claim", "name the claim that holds the roles")
 	}
 	issuer, err := url.Parse(s.OIDCIssuer)
 	switch {
 	case err != nil || validateURL(s.OIDCIssuer) != nil:
-		return fmt.Errorf("oidc_issuer: %q is not a URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
+		return s.invalid("oidc_issuer", "%q is not a URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
 	case issuer.Scheme == "http" && !IsLoopback(issuer.Hostname()+":0") && !s.AllowRemotePlain:
-		return errors.New("oidc_issuer: an attacker between this member and the provider could issue tokens: use https, or set --allow-remote-plain if the network is trusted")
+		return s.invalid("oidc_issuer", "an attacker between this member and the provider could issue tokens: use https, or set --allow-remote-plain if the network is trusted")
 	}
 	return nil
 }
@@ -198,7 +194,7 @@ func (s *Settings) issuer() (*auth.Issuer, error) {
 	}
 	issuer, err := auth.NewIssuer(auth.IssuerConfig{URL: s.OIDCIssuer, Audience: s.OIDCAudience, RolesClaim: s.OIDCRolesClaim, AllNamespaces: s.OIDCAllNamespaces})
 	if err != nil {
-		return nil, fmt.Errorf("oidc_issuer: %w", err)
+		return nil, s.invalid("oidc_issuer", "%w", err)
 	}
 	return issuer, nil
 }
@@ -270,18 +266,18 @@ func (s *Settings) GossipKeys() ([][]byte, error) {
 	}
 	data, err := os.ReadFile(s.GossipKey)
 	if err != nil {
-		return nil, fmt.Errorf("gossip_key: %w", err)
+		return nil, s.invalid("gossip_key", "%w", err)
 	}
 	var keys [][]byte
 	for line := range bytes.FieldsSeq(data) {
 		key, err := base64.StdEncoding.DecodeString(string(line))
 		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
-			return nil, fmt.Errorf("gossip_key: key %d of %s is not 16, 24 or 32 bytes in base64", len(keys)+1, s.GossipKey)
+			return nil, s.invalid("gossip_key", "key %d of %s is not 16, 24 or 32 bytes in base64", len(keys)+1, s.GossipKey)
 		}
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 || len(keys) > gossipKeysMax {
-		return nil, fmt.Errorf("gossip_key: %s holds %d keys, 1 to %d are possible", s.GossipKey, len(keys), gossipKeysMax)
+		return nil, s.invalid("gossip_key", "%s holds %d keys, 1 to %d are possible", s.GossipKey, len(keys), gossipKeysMax)
 	}
 	return keys, nil
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -20,7 +22,7 @@ type Setting struct {
 	// Name is the key in the file. The flag has dashes instead of underscores, the environment variable is PEEKLOCK_
 	// and the name in capitals.
 	Name string
-	// Default is the default value; its type is the type of the flag: string, int, int64, bool or []string.
+	// Default is the default value; its type is the type of the flag: string, int, bool, []string, quantity.Bytes or quantity.Duration.
 	Default any
 	// DefaultText describes a default that depends on the machine or on other settings.
 	DefaultText string
@@ -72,13 +74,13 @@ func clusterTable() []Setting {
 		{Name: "replication", Default: 3, Help: "replicas of each partition of a new cluster, 1 to 7"},
 		{Name: "zone", Default: "", Help: "failure domain of this member, such as an availability zone: replicas of a partition are placed in different zones; recorded at each start"},
 		{Name: "rebalance", Default: false, Help: "move a share of the partitions to members that join, without a command; set it to the same value on all members"},
-		{Name: "rebalance_interval", Default: "5m", Help: "least time between two automatic rebalances, at least 10s: members that join within it after a rebalance wait for their share; set it to the same value on all members"},
-		{Name: "replace_after", Default: "0", Help: "time after which the replicas of an unreachable member are recreated on other members, such as 10m, at least 1m; 0: never; set it to the same value on all members"},
+		{Name: "rebalance_interval", Default: quantity.Duration(5 * time.Minute), Help: "least time between two automatic rebalances, at least 10s: members that join within it after a rebalance wait for their share; set it to the same value on all members"},
+		{Name: "replace_after", Default: quantity.Duration(0), Help: "time after which the replicas of an unreachable member are recreated on other members, such as 10m, at least 1m; 0: never; set it to the same value on all members"},
 		{Name: "rejoin_removed", Default: false, Help: "start as a new member in the data directory of a member that was removed from its cluster: its data is moved to the folder removed in the directory, which keeps the last one; without it serve refuses to start there"},
 		{Name: "accept_rollback", Default: false, Help: "start although the data directory is older than what other members have seen of this member, or another process has used its identity: only after a restore of the volumes of all members, or if no other process with this identity ever ran. Remove the setting afterwards: with it, a copied directory is not found"},
 		{Name: "log_store", Default: string(partition.JournalLog), Help: "where a new data directory keeps the entries of the Raft log: journal, in append-only files; or bolt, in raft.db, which needs more writes and syncs. A data directory keeps the log store that it was created with, and the member refuses to start with another one"},
-		{Name: "snapshot_bytes", Default: partition.DefaultSizes().Snapshot, DefaultText: "64 MiB (67108864)", Help: "log after which a partition writes a snapshot, 64 KiB to 1 GiB; if its newest snapshot is larger, after as much log as that has, up to four times this setting. Half of this setting is kept as log for followers that lag"},
-		{Name: "disk_reserve", Default: int64(0), DefaultText: "5 %, at least 1 and at most 16 GiB", Help: "bytes of the volume that stay free, 64 MiB or more: with less free space the member refuses new messages"},
+		{Name: "snapshot_bytes", Default: quantity.Bytes(partition.DefaultSizes().Snapshot), Help: "log after which a partition writes a snapshot, 64 KiB to 1 GiB; if its newest snapshot is larger, after as much log as that has, up to four times this setting. Half of this setting is kept as log for followers that lag"},
+		{Name: "disk_reserve", Default: quantity.Bytes(0), DefaultText: "5 %, at least 1 and at most 16 GiB", Help: "bytes of the volume that stay free, 64 MiB or more: with less free space the member refuses new messages"},
 	}
 }
 
@@ -96,7 +98,7 @@ func keyTable() []Setting {
 		{Name: "oidc_all_namespaces", Default: false, DefaultText: "false: in the default namespace only", Help: "accept these tokens in every namespace when they have no claim peeklock_namespaces"},
 		{Name: "login_failures", Default: limits.FailuresMax, Help: "failed logins of one address, or one /64 of IPv6, with one key name before further ones are refused as too many (HTTP 429, AMQP server-busy); a valid key is never refused"},
 		{Name: "login_failures_per_minute", Default: limits.FailuresPerMinute, Help: "number of these failures that are forgotten per minute"},
-		{Name: "login_delay", Default: limits.DelayMax.String(), Help: "longest delay of the answer to a failed login, up to 5s; 0: no delay"},
+		{Name: "login_delay", Default: quantity.Duration(limits.DelayMax), Help: "longest delay of the answer to a failed login, up to 5s; 0: no delay"},
 		{Name: "login_verifications", Default: limits.VerificationsMax, Help: "credentials of one address that are verified at the same time; others wait"},
 	}
 }
@@ -117,7 +119,7 @@ func tlsTable() []Setting {
 
 func limitTable() []Setting {
 	return []Setting{
-		{Name: "memory_limit", Default: "", DefaultText: MemoryLimitDefault, Help: MemoryLimitHelp},
+		{Name: "memory_limit", Default: quantity.Bytes(0), DefaultText: MemoryLimitDefault, Help: MemoryLimitHelp},
 		{Name: "connections_per_address", Default: amqp.DefaultConfig().ConnectionsPerPeerMax, DefaultText: "5000, or half of the connections that memory_limit allows", Help: "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit"},
 	}
 }
@@ -129,7 +131,7 @@ func observationTable() []Setting {
 		{Name: "audit_log", Default: "", DefaultText: "the ordinary log", Help: "file to which security decisions and administrative changes are appended as JSON"},
 		{Name: "metrics", Default: MetricsOpen, Help: "what /metrics shows to callers without a credential: open (everything but the names of entities), all, operators (nothing), or off (no metrics at all)"},
 		{Name: "metrics_entities", Default: metrics.EntitiesDefault, Help: "number of entities that /metrics shows, those used in the last hour first, then those with the most messages; 0 to 3000"},
-		{Name: "slow", Default: "1s", Help: "log operations that take at least this long, with the time of each step, such as 500ms; 0: none"},
+		{Name: "slow", Default: quantity.Duration(time.Second), Help: "log operations that take at least this long, with the time of each step, such as 500ms; 0: none"},
 		{Name: "otlp_endpoint", Default: "", DefaultText: "no traces", Help: "URL of a collector that accepts traces by OTLP over HTTP, such as http://localhost:4318; OTEL_EXPORTER_OTLP_HEADERS sets headers"},
 	}
 }
@@ -154,8 +156,10 @@ func AddFlags(f *pflag.FlagSet) {
 			f.String(s.flag(), "", usage)
 		case int:
 			f.Int(s.flag(), 0, usage)
-		case int64:
-			f.Int64(s.flag(), 0, usage)
+		case quantity.Bytes:
+			f.Var(new(quantity.Bytes), s.flag(), usage)
+		case quantity.Duration:
+			f.Var(new(quantity.Duration), s.flag(), usage)
 		case bool:
 			f.Bool(s.flag(), false, usage)
 		case []string:

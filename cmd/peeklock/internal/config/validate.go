@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -16,22 +17,22 @@ import (
 const (
 	nameBytesMax     = 64
 	zoneBytesMax     = 64
-	diskReserveMin   = 64 << 20 // the log must have space to grow, and for snapshots
-	snapshotBytesMin = 64 << 10
-	snapshotBytesMax = 1 << 30
-	replaceAfterMin  = time.Minute      // so that a restart is not mistaken for a loss
-	rebalanceMin     = 10 * time.Second // the moves of a rebalance are planned and submitted in less
+	diskReserveMin   = quantity.Bytes(64 << 20) // the log must have space to grow, and for snapshots
+	snapshotBytesMin = quantity.Bytes(64 << 10)
+	snapshotBytesMax = quantity.Bytes(1 << 30)
+	replaceAfterMin  = quantity.Duration(time.Minute)      // so that a restart is not mistaken for a loss
+	rebalanceMin     = quantity.Duration(10 * time.Second) // the moves of a rebalance are planned and submitted in less
 )
 
 // Validate returns the first error in the settings. It opens nothing.
 func (s *Settings) Validate() error {
 	for _, a := range s.ListenAddresses() {
 		if _, _, err := net.SplitHostPort(a.Address); err != nil {
-			return fmt.Errorf("%s: %q is not an address: write host:port", a.Setting, a.Address)
+			return s.invalid(a.Setting, "%q is not an address: write host:port", a.Address)
 		}
 	}
 	for _, validate := range []func() error{
-		s.validateMember, s.validateTLS, s.validateIssuer, s.validateNetwork, s.validatePlacement, s.validateLogin, s.validateObservation, s.validateMemory,
+		s.validateMember, s.validateTLS, s.validateIssuer, s.validateNetwork, s.validatePlacement, s.validateLogin, s.validateObservation,
 	} {
 		if err := validate(); err != nil {
 			return err
@@ -43,25 +44,25 @@ func (s *Settings) Validate() error {
 func (s *Settings) validateMember() error {
 	switch {
 	case s.Name == "" || len(s.Name) > nameBytesMax:
-		return fmt.Errorf("name: 1 to %d bytes", nameBytesMax)
+		return s.invalid("name", "1 to %d bytes, not %.100q", nameBytesMax, s.Name)
 	case s.Dir == "":
-		return fmt.Errorf("dir: name the data directory")
+		return s.invalid("dir", "name the data directory")
 	case s.Expect < 0 || s.Expect > 7:
-		return fmt.Errorf("expect: 0 to 7, not %d", s.Expect)
+		return s.invalid("expect", "0 to 7, not %d", s.Expect)
 	case s.Expect > 1 && len(s.Join) == 0:
 		return fmt.Errorf("expect is %d: name at least one other member with join", s.Expect)
 	case s.Partitions < 1 || s.Partitions > 1024:
-		return fmt.Errorf("partitions: 1 to 1024, not %d", s.Partitions)
+		return s.invalid("partitions", "1 to 1024, not %d", s.Partitions)
 	case s.Replication < 1 || s.Replication > 7:
-		return fmt.Errorf("replication: 1 to 7, not %d", s.Replication)
+		return s.invalid("replication", "1 to 7, not %d", s.Replication)
 	case !IsLogStore(s.LogStore):
-		return fmt.Errorf("log_store: %s or %s, not %q", partition.JournalLog, partition.BoltLog, s.LogStore)
+		return s.invalid("log_store", "%s or %s, not %q", partition.JournalLog, partition.BoltLog, s.LogStore)
 	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
-		return fmt.Errorf("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
+		return s.invalid("snapshot_bytes", "%s to %s, not %s", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
 	case s.DiskReserve != 0 && s.DiskReserve < diskReserveMin:
-		return fmt.Errorf("disk_reserve: 0 or at least %d bytes, not %d", diskReserveMin, s.DiskReserve)
+		return s.invalid("disk_reserve", "0 or at least %s, not %s", diskReserveMin, s.DiskReserve)
 	case s.ConnectionsPerAddress < 0:
-		return fmt.Errorf("connections_per_address: 0 or more, not %d", s.ConnectionsPerAddress)
+		return s.invalid("connections_per_address", "0 or more, not %d", s.ConnectionsPerAddress)
 	case s.Key != "" && s.KeyFile != "":
 		return fmt.Errorf("give key or key_file, not both")
 	}
@@ -75,56 +76,40 @@ func IsLogStore(text string) bool {
 
 func (s *Settings) validatePlacement() error {
 	if len(s.Zone) > zoneBytesMax || !utf8.ValidString(s.Zone) {
-		return fmt.Errorf("zone: at most %d bytes of UTF-8", zoneBytesMax)
+		return s.invalid("zone", "at most %d bytes of UTF-8, not %.100q", zoneBytesMax, s.Zone)
 	}
-	if interval, err := time.ParseDuration(s.RebalanceInterval); err != nil || interval < rebalanceMin {
-		return fmt.Errorf("rebalance_interval: %s and more, such as 5m, not %q", rebalanceMin, s.RebalanceInterval)
+	if s.RebalanceInterval < rebalanceMin {
+		return s.invalid("rebalance_interval", "%s and more, such as 5m, not %s", rebalanceMin, s.RebalanceInterval)
 	}
-	after, err := time.ParseDuration(s.ReplaceAfter)
-	if err != nil || after != 0 && after < replaceAfterMin {
-		return fmt.Errorf("replace_after: 0 for never, or %s and more, such as 10m, not %q", replaceAfterMin, s.ReplaceAfter)
+	if s.ReplaceAfter != 0 && s.ReplaceAfter < replaceAfterMin {
+		return s.invalid("replace_after", "0 for never, or %s and more, such as 10m, not %s", replaceAfterMin, s.ReplaceAfter)
 	}
 	return nil
-}
-
-// ReplaceAfterDuration returns the setting replace_after. The settings must be valid.
-func (s *Settings) ReplaceAfterDuration() time.Duration { return duration(s.ReplaceAfter) }
-
-// RebalanceEvery returns the setting rebalance_interval. The settings must be valid.
-func (s *Settings) RebalanceEvery() time.Duration { return duration(s.RebalanceInterval) }
-
-// SlowAfter returns the setting slow; with 0, no operation counts as slow. The settings must be valid.
-func (s *Settings) SlowAfter() time.Duration { return duration(s.Slow) }
-
-// duration parses a text that was validated.
-func duration(text string) time.Duration {
-	d, _ := time.ParseDuration(text)
-	return d
 }
 
 func (s *Settings) validateObservation() error {
 	switch s.Metrics {
 	case MetricsOpen, MetricsAll, MetricsOperators, MetricsOff:
 	default:
-		return fmt.Errorf("metrics: %s, %s, %s or %s, not %q", MetricsOpen, MetricsAll, MetricsOperators, MetricsOff, s.Metrics)
+		return s.invalid("metrics", "%s, %s, %s or %s, not %q", MetricsOpen, MetricsAll, MetricsOperators, MetricsOff, s.Metrics)
 	}
 	if s.MetricsEntities < 0 || s.MetricsEntities > metrics.EntitiesMax {
-		return fmt.Errorf("metrics_entities: 0 to %d, not %d", metrics.EntitiesMax, s.MetricsEntities)
-	}
-	if after, err := time.ParseDuration(s.Slow); err != nil || after < 0 {
-		return fmt.Errorf("slow: a duration such as 500ms or 2s, or 0 for none, not %q", s.Slow)
+		return s.invalid("metrics_entities", "0 to %d, not %d", metrics.EntitiesMax, s.MetricsEntities)
 	}
 	if err := validateURL(s.OTLPEndpoint); s.OTLPEndpoint != "" && err != nil {
-		return fmt.Errorf("otlp_endpoint: a URL such as http://localhost:4318, not %q", s.OTLPEndpoint)
+		return s.invalid("otlp_endpoint", "a URL such as http://localhost:4318, not %q", s.OTLPEndpoint)
 	}
 	if _, err := console.ParseMode(s.Console); err != nil {
-		return fmt.Errorf("console: %w", err)
+		return s.invalid("console", "%w", err)
+	}
+	if err := CheckMemoryLimit(s.MemoryLimit); err != nil {
+		return s.invalid("memory_limit", "%w", err)
 	}
 	if err := CheckLogLevel(s.LogLevel); err != nil {
-		return fmt.Errorf("log_level: %w", err)
+		return s.invalid("log_level", "%w", err)
 	}
 	if err := CheckLogFormat(s.LogFormat); err != nil {
-		return fmt.Errorf("log_format: %w", err)
+		return s.invalid("log_format", "%w", err)
 	}
 	return nil
 }

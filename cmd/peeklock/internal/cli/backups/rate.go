@@ -5,8 +5,7 @@ import (
 	"strconv"
 
 	"github.com/peeklock/peeklock/cmd/objects"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // rateFlag is a flag for a rate in bytes per second, with or without a unit; 0 is no limit.
@@ -20,12 +19,12 @@ func (r *rateFlag) Type() string { return "bytes" }
 
 // Set reads a rate like 50MiB.
 func (r *rateFlag) Set(text string) error {
-	bytes, ok := config.ParseBytes(text)
-	switch {
-	case !ok:
-		return fmt.Errorf("%q is not a rate: write it like 50MiB", output.Printable(text, 100))
-	case bytes > 0 && bytes < objects.RateBytesMin:
-		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
+	var bytes quantity.Bytes
+	if err := bytes.Set(text); err != nil {
+		return err
+	}
+	if bytes > 0 && bytes < objects.RateBytesMin {
+		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", bytes)
 	}
 	*r = rateFlag(bytes)
 	return nil

@@ -64,6 +64,17 @@ func Uint32Flag(to **uint32) pflag.Value {
 	}, "uint32"}
 }
 
+// BytesFlag is a number of bytes, such as 64MiB, that is nil until it is given.
+func BytesFlag[T uint32 | uint64](to **T) pflag.Value {
+	return optionalFlag[T]{to, func(text string) (T, error) {
+		n, err := entity.ParseBytes(text)
+		if err == nil && uint64(n) > uint64(^T(0)) {
+			err = fmt.Errorf("%s is more than %d bytes", text, ^T(0))
+		}
+		return T(n), err
+	}, "bytes"}
+}
+
 // Uint64Flag is a number that is nil until it is given.
 func Uint64Flag(to **uint64) pflag.Value {
 	return optionalFlag[uint64]{to, func(text string) (uint64, error) { return strconv.ParseUint(text, 0, 64) }, "uint64"}

@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -34,7 +35,7 @@ needed.`,
 		Example: "  peeklock import Config.json",
 		Args:    cli.ArgCount(1, 1),
 		Flags: func(cmd *cobra.Command) {
-			cmd.Flags().DurationVar(&wait, "wait", 0, "how long to repeat the first request while no member answers")
+			quantity.DurationVar(cmd.Flags(), &wait, "wait", 0, "how long to repeat the first request while no member answers")
 		},
 		Run: func(i command.Invocation) error { return importConfig(i, wait) },
 	}

@@ -31,13 +31,13 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 			Use: "create NAME", Short: "Create a namespace",
 			Long: `Create a namespace with a key that has all rights, RootManageSharedAccessKey, and print the connection string of the key.`,
 			Example: `  peeklock namespace create orders
-  peeklock namespace create orders --host orders.example.com --max-message-bytes 1048576 --max-lock-duration 1h`,
+  peeklock namespace create orders --host orders.example.com --max-message-bytes 1MiB --max-lock-duration 1h`,
 		}, http.MethodPut, "created"),
 		putNamespaceVerb(command.Verb{
 			Use: "update NAME", Short: "Change settings of a namespace; settings that are not given stay", Complete: command.CompleteNamespace,
 			Long: `Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are. While a namespace
 holds more than a new limit, it is refused what adds to that.`,
-			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --max-messages 1000000 --max-bytes 10737418240 --max-rules 2000\n  peeklock namespace update orders --host ''",
+			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --max-messages 1000000 --max-bytes 10GiB --max-rules 2000\n  peeklock namespace update orders --host ''",
 		}, http.MethodPatch, "updated"),
 		command.ListVerb(command.Verb{Use: "list", Short: "List namespaces", Example: "  peeklock namespace list"},
 			func(i command.Invocation) ([]api.Namespace, error) { return namespaces(i.Ctx, i.Client) },
@@ -103,10 +103,10 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 	v.Flags = func(cmd *cobra.Command) {
 		f := cmd.Flags()
 		f.StringSliceVar(&hosts, "host", nil, "host name that selects the namespace, in addition to NAME.anything; separated by commas or repeated; '' removes all")
-		f.Var(command.Uint32Flag(&s.MaxMessageBytes), "max-message-bytes", "upper limit of --max-message-bytes of its entities, 1 KiB to 100 MiB, of which AMQP accepts 16 MiB; 0: the limit of the cluster (server default)")
+		f.Var(command.BytesFlag(&s.MaxMessageBytes), "max-message-bytes", "upper limit of --max-message-bytes of its entities, 1 KiB to 100 MiB, of which AMQP accepts 16 MiB; 0: the limit of the cluster (server default)")
 		f.Var(command.DurationFlag(&s.MaxLockDuration), "max-lock-duration", "upper limit of --lock-duration of its entities, 1s to 24h; 0s: 5m (server default)")
 		f.Var(command.Uint32Flag(&s.MaxEntities), "max-entities", "number of queues and topics that it may have; 0: no limit (server default)")
-		f.Var(command.Uint64Flag(&s.MaxBytes), "max-bytes", "bytes on disk that it may hold (diskBytes of its usage); 0: no limit (server default)")
+		f.Var(command.BytesFlag(&s.MaxBytes), "max-bytes", "space on disk that it may take (diskBytes of its usage); 0: no limit (server default)")
 		f.Var(command.Uint64Flag(&s.MaxMessages), "max-messages", "messages that it may hold, each copy in a subscription counted; 0: no limit (server default)")
 		f.Var(command.Uint64Flag(&s.MaxRules), "max-rules", "rules that its subscriptions may have together; 0: no limit (server default)")
 		f.Var(command.StringFlag(&s.UserMetadata), "user-metadata", "text of your own, up to 1024 bytes")

@@ -25,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // Times and paths of the prestop hook.
@@ -62,8 +63,8 @@ not 0: Kubernetes creates an event (FailedPreStopHook) and stops the pod neverth
 			Flags: func(cmd *cobra.Command) {
 				f := cmd.Flags()
 				f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
-				f.DurationVar(&p.within, "within", prestopWithin, "time after which the command ends at the latest")
-				f.DurationVar(&p.endpointDelay, "forget", prestopEndpointDelay, "time that services take to remove a pod from their endpoints")
+				quantity.DurationVar(f, &p.within, "within", prestopWithin, "time after which the command ends at the latest")
+				quantity.DurationVar(f, &p.endpointDelay, "forget", prestopEndpointDelay, "time that services take to remove a pod from their endpoints")
 				f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "directory of the service account: token, ca.crt, namespace")
 				for _, name := range []string{"forget", "account"} {
 					_ = f.MarkHidden(name) // for tests

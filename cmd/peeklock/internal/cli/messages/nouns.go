@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // Nouns returns the commands of messages and sessions.
@@ -41,8 +42,8 @@ them by the sequence numbers that are printed.`,
 		Flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.IntVar(&o.count, "count", 1, "number of times that each body is sent")
-			f.DurationVar(&o.timeout, "timeout", sendTimeout, "how long to wait for the confirmation of a message; afterwards it is unknown whether it was sent")
-			f.IntVar(&o.size, "size", 0, "send a generated body of this many bytes")
+			quantity.DurationVar(f, &o.timeout, "timeout", sendTimeout, "how long to wait for the confirmation of a message; afterwards it is unknown whether it was sent")
+			quantity.BytesVar(f, &o.size, "size", 0, "send a generated body of this size, such as 1KiB")
 			f.StringVar(&o.id, "message-id", "", "message id")
 			f.StringVar(&o.subject, "subject", "", "subject (label)")
 			f.StringVar(&o.contentType, "content-type", "", "content type, such as application/json")
@@ -85,7 +86,7 @@ receives its messages in order, and releases the session at the end.`,
 			o.chosenSession.flags(f)
 			f.Int64SliceVar(&o.sequences, "sequence", nil, "receive the deferred messages with these sequence numbers, separated by commas")
 			f.IntVar(&o.count, "count", 1, "stop after this many messages; 0: when no further message arrives")
-			f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
+			quantity.DurationVar(f, &o.wait, "wait", 5*time.Second, "how long to wait for the next message")
 			f.StringVar(&o.reason, "reason", "", "reason, with --dead-letter")
 			f.StringVar(&o.description, "description", "", "description, with --dead-letter")
 		},
@@ -115,7 +116,7 @@ AMQP type.
 			o.flags(f)
 			f.IntVar(&o.count, "count", 10, "stop after this many messages; 0: all")
 			f.Int64Var(&o.from, "from", 1, "first sequence number")
-			f.IntVar(&o.bodyBytes, "body-bytes", 64<<10, "show at most this many bytes of each body, up to 4194304")
+			quantity.BytesVar(f, &o.bodyBytes, "body-bytes", 64<<10, "show at most this much of each body, up to 4MiB")
 		},
 		Run: func(i command.Invocation) error { return peek(i, &o) },
 	}

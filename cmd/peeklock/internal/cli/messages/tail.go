@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/quantity"
 )
 
 // Limits of message tail.
@@ -55,8 +56,8 @@ not show a message that receivers have settled before. With -o json it prints JS
 			_ = f.MarkHidden("sequence") // a message with a known number is there already
 			f.Int64Var(&o.from, "from", 0, "begin with this sequence number; 0: with the next message")
 			f.IntVar(&o.count, "count", 0, "stop after this many messages; 0: at Ctrl-C")
-			f.IntVar(&o.bodyBytes, "body-bytes", 64<<10, "show at most this many bytes of each body, up to 4194304")
-			f.DurationVar(&o.interval, "interval", tailIntervalNormal, "time between two requests for new messages, at least 50ms")
+			quantity.BytesVar(f, &o.bodyBytes, "body-bytes", 64<<10, "show at most this much of each body, up to 4MiB")
+			quantity.DurationVar(f, &o.interval, "interval", tailIntervalNormal, "time between two requests for new messages, at least 50ms")
 		},
 		Run: func(i command.Invocation) error { return tail(i, &o) },
 	}
