@@ -49,3 +49,20 @@ func (f *File) Namespaces() []string {
 	}
 	return names
 }
+
+// Entity is a queue, topic or subscription that a file lists.
+type Entity struct {
+	Kind     fsm.EntityKind
+	Name     string          // of a subscription: its path
+	Settings entity.Settings // that the file gives
+	Rules    []fsm.Rule      // of a subscription; none: it has the default rule
+}
+
+// Entities returns what the file lists for the namespace with an index of Namespaces: topics before their subscriptions.
+func (f *File) Entities(namespace int) []Entity {
+	list := make([]Entity, len(f.namespaces[namespace].entities))
+	for i, e := range f.namespaces[namespace].entities {
+		list[i] = Entity{e.kind, e.name, e.settings, e.rules}
+	}
+	return list
+}

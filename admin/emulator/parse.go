@@ -94,7 +94,7 @@ func readText(data []byte, lenient bool) (*reader, error) {
 	if len(data) > fileBytesMax {
 		return nil, errors.New("the file is larger than 1 MiB")
 	}
-	data = toJSON(data)
+	data = WithoutComments(data)
 	var raw json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, syntaxError(data, err)
@@ -120,9 +120,9 @@ func syntaxError(data []byte, err error) error {
 	return fmt.Errorf("line %d: %w", bytes.Count(before, []byte("\n"))+1, err)
 }
 
-// toJSON replaces a byte order mark, comments and commas before a closing bracket by spaces, so that the rest is JSON with
+// WithoutComments replaces a byte order mark, comments and commas before a closing bracket by spaces, so that the rest is JSON with
 // the same line numbers.
-func toJSON(data []byte) []byte {
+func WithoutComments(data []byte) []byte {
 	out := bytes.Clone(data)
 	if bytes.HasPrefix(out, []byte("\uFEFF")) {
 		copy(out, "   ")
