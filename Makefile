@@ -71,7 +71,7 @@ conformance: ## the client suites whose tools are installed, against three membe
 	PEEKLOCK_CONFORMANCE=1 PEEKLOCK_LONG=1 go test -count=1 -v -p 1 ./test/conformance/...
 
 docs: ## rewrite the generated documents in docs/
-	go test -p 1 -count=1 ./amqp ./admin ./admin/condition ./admin/entity ./cmd/peeklock ./test/arch -run TestDocs -update
+	go test -p 1 -count=1 ./amqp ./admin ./admin/condition ./admin/entity ./cmd/peeklock ./cmd/peeklock/internal/cli/declare ./test/arch -run TestDocs -update
 
 site: ## build the documents as a static site in bin/site, with a virtual environment next to it
 	bash docs/site/build bin/site

@@ -48,6 +48,7 @@ an object, too.
 | 1 | refused: nothing was done |
 | 2 | the command line or the configuration is wrong |
 | 3 | unknown: the command may or may not have been executed |
+| 4 | ` + "`diff`" + `: the namespace differs from the file |
 | 130 | interrupted (Ctrl-C); ` + "`message receive` and `bench`" + ` end regularly instead |
 
 `

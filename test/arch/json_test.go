@@ -19,6 +19,7 @@ import (
 func withoutGolden() map[string]string {
 	return map[string]string{
 		"cmd/peeklock/internal/cli/kubernetes.statefulSet": "Kubernetes writes it, and it is only read",
+		"cmd/peeklock/internal/cli/declare.configEntity":   "one call writes it and reads it again, as a Config.json",
 		"admin/entity.typedValue":                          "TestRuleValuesKeepTheirWrittenForm of admin/api shows all of its forms",
 	}
 }

@@ -41,6 +41,7 @@ const (
 	ExitRefused = 1 // the cluster or the machine refused; nothing was done
 	ExitUsage   = 2 // the command line or configuration is wrong
 	ExitUnknown = 3 // the outcome is unknown
+	ExitDiffers = 4 // diff: the namespace differs from the file
 	// ExitInterrupted is the code after Ctrl-C if nothing is left undone that the user has to know of: that of a shell.
 	ExitInterrupted = 130
 )

@@ -1,27 +1,38 @@
 package declare
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/contexts"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/kubernetes"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // options are the flags of apply and diff.
 type options struct {
-	file, fromAzure    string
+	source
+	parameters         []string
+	fromAzure          string
 	prune, dryRun, yes bool
+	wait               time.Duration
+	schema             bool
+	secret, account    string
 }
 
 // fileHelp describes the file.
 const fileHelp = `The file is YAML or JSON: queues, topics with their subscriptions and rules, and keys, with the settings of the control API by
-their names there ("peeklock export" writes one). What the file does not name stays as it is: settings, keys, and without --prune also
-entities and rules. A subscription with rules in the file loses the rule $Default unless the file names it.`
+their names there ("peeklock export" writes one, "peeklock apply --schema" prints its JSON schema for editors). It may also be a
+Config.json of the Service Bus emulator, or an ARM template with Microsoft.ServiceBus resources, as "bicep build" writes it; its
+content tells which. What the file does not name stays as it is: settings, keys, and without --prune also entities and rules. A
+subscription with rules in the file loses the rule $Default unless the file names it.`
 
 // Nouns returns the commands of declared entities.
 func Nouns() []command.Noun {
@@ -33,9 +44,14 @@ func Nouns() []command.Noun {
 			Example: `  peeklock apply -f entities.yaml
   peeklock apply -f entities.yaml --dry-run
   peeklock apply -f entities.yaml --prune --yes
+  peeklock apply -f main.json --parameter queueName=orders --namespace shop
   peeklock apply --from-azure - --dry-run < connection-string.txt`,
 			Flags: func(cmd *cobra.Command) {
 				forApply.flags(cmd)
+				cmd.Flags().BoolVar(&forApply.schema, "schema", false, "print the JSON schema of the file, and do nothing else")
+				cmd.Flags().StringVar(&forApply.secret, "kubernetes-secret", "", "in a pod: write the connection strings of the declared keys to this Secret, which has to exist, and whose data they replace: NAME for a key of the namespace, ENTITY.NAME for one of a queue or topic, with . for each /")
+				cmd.Flags().StringVar(&forApply.account, "account", kubernetes.Account, "directory of the service account: token, ca.crt, namespace")
+				_ = cmd.Flags().MarkHidden("account") // for tests
 				cmd.Flags().StringVar(&forApply.fromAzure, "from-azure", "", "instead of a file, take the entities of the Service Bus namespace of this connection string, with their keys; - reads it from standard input, so that other users of this machine do not see it")
 				cmd.Flags().BoolVar(&forApply.dryRun, "dry-run", false, "print the changes only")
 				cmd.Flags().BoolVar(&forApply.yes, "yes", false, "confirm --prune, which deletes entities with their messages")
@@ -44,7 +60,7 @@ func Nouns() []command.Noun {
 		},
 		{
 			Use: "diff", Short: "Compare the entities of the namespace with a file",
-			Long:    "Print how the entities of the namespace differ from a file. The exit code is 1 if they do.\n\n" + fileHelp,
+			Long:    "Print how the entities of the namespace differ from a file. The exit code is 4 if they do, and 0 if not.\n\n" + fileHelp,
 			Example: "  peeklock diff -f entities.yaml\n  peeklock diff -f entities.yaml --prune -o json",
 			Flags:   forDiff.flags,
 			Run:     func(i command.Invocation) error { return diff(i, &forDiff) },
@@ -59,28 +75,42 @@ func Nouns() []command.Noun {
 
 func (o *options) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file that declares the entities; - is standard input")
+	cmd.Flags().StringVar(&o.of, "file-namespace", "", "of a Config.json or ARM template with several namespaces, the one to read")
+	cmd.Flags().StringArrayVar(&o.parameters, "parameter", nil, "NAME=VALUE of a parameter of an ARM template; may be repeated")
 	cmd.Flags().BoolVar(&o.prune, "prune", false, "also delete entities, and rules of declared subscriptions, that the file does not name")
+	cmd.Flags().DurationVar(&o.wait, "wait", 0, "how long to repeat the first request while no member answers")
 }
 
-// changes reads the file and the namespace, and prints the plan.
-func (o *options) changes(i command.Invocation) ([]Change, error) {
-	var want *Document
+// read reads what is declared, and prints what it ignores.
+func (o *options) read(i command.Invocation) (*Document, error) {
 	var err error
 	switch {
 	case (o.file == "") == (o.fromAzure == ""):
 		return nil, cli.Usagef("give -f FILE, or -f - for standard input (apply: or --from-azure)")
 	case o.fromAzure != "":
-		var from contexts.ConnectionString
-		if from, err = contexts.ReadConnectionString(o.fromAzure, i.Client.In); err == nil {
-			want, err = readService(i.Ctx, from)
+		from, err := contexts.ReadConnectionString(o.fromAzure, i.Client.In)
+		if err != nil {
+			return nil, err
 		}
-	default:
-		want, err = readDocument(o.file, i.Client.In)
+		return readService(i.Ctx, from)
 	}
-	if err != nil {
+	if o.source.parameters, err = parameterFlag(o.parameters); err != nil {
 		return nil, err
 	}
+	want, warnings, err := o.source.read(i.Client.In)
+	for _, w := range warnings {
+		_, _ = fmt.Fprintf(i.Client.Err, "warning: %s\n", output.Printable(w, output.FieldCharactersMax))
+	}
+	return want, err
+}
+
+// changes compares the namespace with what is declared, and prints the plan.
+func (o *options) changes(i command.Invocation, want *Document) ([]Change, error) {
 	have, err := readState(i.Ctx, i.Client)
+	for began := time.Now(); (errors.Is(err, client.ErrNoMember) || client.IsBusy(err)) && time.Since(began) < o.wait && i.Ctx.Err() == nil; {
+		cli.Sleep(i.Ctx, client.RetryInterval)
+		have, err = readState(i.Ctx, i.Client)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -97,21 +127,40 @@ func (o *options) changes(i command.Invocation) ([]Change, error) {
 }
 
 func diff(i command.Invocation, o *options) error {
-	list, err := o.changes(i)
+	want, err := o.read(i)
 	if err != nil {
 		return err
 	}
-	if !i.Out.IsTable() {
+	list, err := o.changes(i, want)
+	switch {
+	case err != nil:
+	case !i.Out.IsTable():
 		err = i.Out.Data(Answer{Changes: slices.Concat([]Change{}, list)})
+	case len(list) > 0:
+		err = i.Out.Note("the namespace differs from %s: %d changes (peeklock apply makes them)", o.file, len(list))
 	}
 	if err == nil && len(list) > 0 {
-		err = fmt.Errorf("the namespace differs from %s: %d changes (peeklock apply makes them)", o.file, len(list))
+		err = cli.Exit(cli.ExitDiffers)
 	}
 	return err
 }
 
 func apply(i command.Invocation, o *options) error {
-	list, err := o.changes(i)
+	if o.schema {
+		text, err := schemaText()
+		if err == nil {
+			_, err = i.Client.Out.Write(text)
+		}
+		return err //nolint:wrapcheck // of standard output
+	}
+	want, err := o.read(i)
+	if err != nil {
+		return err
+	}
+	if _, err := want.secretKeys(); err != nil && o.secret != "" {
+		return err
+	}
+	list, err := o.changes(i, want)
 	if err != nil {
 		return err
 	}
@@ -122,9 +171,15 @@ func apply(i command.Invocation, o *options) error {
 	if !o.dryRun {
 		applied, err = perform(i, list)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%d of %d changes made, then: %w", applied, len(list), err)
+	}
+	if o.secret != "" && !o.dryRun {
+		if err := writeSecret(i, o, want); err != nil {
+			return err
+		}
+	}
+	switch {
 	case !i.Out.IsTable():
 		return i.Out.Data(Answer{slices.Concat([]Change{}, list), applied})
 	}

@@ -1,22 +1,15 @@
 package declare
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/peeklock/peeklock/admin/entity"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/fsm"
 )
-
-// documentBytesMax is the size of the largest file that is read, in bytes.
-const documentBytesMax = 16 << 20
 
 // Document declares the entities of a namespace. What a list does not name is left as it is, unless it is pruned.
 type Document struct {
@@ -54,48 +47,6 @@ type Subscription struct {
 	Name string `json:"name"` // without its topic
 	entity.Settings
 	Rules []entity.Rule `json:"rules,omitempty"`
-}
-
-// readDocument reads a file; "-" is standard input. Errors are usage errors with the path in them.
-func readDocument(path string, in io.Reader) (*Document, error) {
-	if path != "-" {
-		file, err := os.Open(path) //nolint:gosec // the caller names it
-		if err != nil {
-			return nil, cli.Usage(err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
-	}
-	text, err := io.ReadAll(io.LimitReader(in, documentBytesMax+1))
-	if err != nil {
-		return nil, cli.Usagef("read %s: %w", path, err)
-	}
-	if len(text) > documentBytesMax {
-		return nil, cli.Usagef("%s is larger than %d bytes: divide it", path, documentBytesMax)
-	}
-	d, err := parseDocument(text)
-	if err != nil {
-		return nil, cli.Usagef("%s: %w", path, err)
-	}
-	return d, nil
-}
-
-func parseDocument(text []byte) (*Document, error) {
-	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		return nil, fmt.Errorf("it is no YAML: %w", err)
-	}
-	encoded, err := json.Marshal(tree)
-	if err != nil {
-		return nil, fmt.Errorf("it has a key that is no text: %w", err)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	decoder.DisallowUnknownFields() // a misspelt setting must not appear to work
-	d := new(Document)
-	if err := decoder.Decode(d); err != nil {
-		return nil, fmt.Errorf("it is no declaration of entities: %w", err)
-	}
-	return d, d.check()
 }
 
 // check returns an error for a name that is missing, not valid, or given twice.

@@ -152,11 +152,10 @@ func (p *planner) entity(kind, name string, want, have *entity.Settings, exists 
 // keys plans the keys of an entity, of the namespace where its name is "". A key that is not declared stays.
 func (p *planner) keys(of string, want, have []Key) {
 	for _, k := range want {
-		path, name := "/v1/access", k.Name
+		path, name := accessPath(of, k.Name), k.Name
 		if of != "" {
-			path, name = client.NamePath("/v1/access/", of), k.Name+" of "+of
+			name += " of " + of
 		}
-		path += "?rule=" + url.QueryEscape(k.Name)
 		c := Change{Action: actionCreate, Kind: "key", Name: name, method: http.MethodPut, path: path, body: entity.AccessRuleRequest{Rights: k.Rights, PrimaryKey: k.PrimaryKey, SecondaryKey: k.SecondaryKey}}
 		if at := slices.IndexFunc(have, func(h Key) bool { return h.Name == k.Name }); at >= 0 {
 			if sameRights(k.Rights, have[at].Rights) {
@@ -167,6 +166,15 @@ func (p *planner) keys(of string, want, have []Key) {
 		}
 		p.changes = append(p.changes, c)
 	}
+}
+
+// accessPath returns the path of a key of an entity, of the namespace where its name is "".
+func accessPath(of, key string) string {
+	path := "/v1/access"
+	if of != "" {
+		path = client.NamePath("/v1/access/", of)
+	}
+	return path + "?rule=" + url.QueryEscape(key)
 }
 
 // sameRights compares lists of rights; Manage includes the other two.

@@ -2,20 +2,28 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
-// Limits, times and paths of requests to Kubernetes.
+// Account is the directory of the service account of a pod: token, ca.crt, namespace.
+const Account = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// Limits and times of requests to Kubernetes.
 const (
-	kubernetesAccount  = "/var/run/secrets/kubernetes.io/serviceaccount"
 	kubernetesAskMax   = 10 * time.Second
 	kubernetesBytesMax = 4 << 20
 	eventsMax          = 20   // of one hook: its reasons to wait may alternate for an hour
@@ -73,6 +81,44 @@ type apiServer struct {
 	roots            *x509.CertPool
 }
 
+// findServer returns the API server of the pod with these variables. It reads the service account each time, because Kubernetes
+// renews the token.
+func findServer(getenv func(string) string, account string) (*apiServer, error) {
+	host, port := getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(getenv("KUBERNETES_SERVICE_PORT"), "443")
+	if host == "" {
+		return nil, errors.New("not running in a pod (KUBERNETES_SERVICE_HOST is not set)")
+	}
+	read := func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(account, name)) //nolint:gosec // of the folder that was named
+		return strings.TrimSpace(string(text)), err
+	}
+	token, err := read("token")
+	namespace, errNamespace := read("namespace")
+	authority, errAuthority := read("ca.crt")
+	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(authority)) {
+		return nil, fmt.Errorf("%s holds no certificate", filepath.Join(account, "ca.crt"))
+	}
+	return &apiServer{net.JoinHostPort(host, port), namespace, token, roots}, nil
+}
+
+// ReplaceSecret replaces the data of a Secret in the namespace of the pod with these variables; account is the directory of its
+// service account. The Secret has to exist: then the right to patch this one Secret is enough, and it reads no other.
+func ReplaceSecret(ctx context.Context, getenv func(string) string, account, name string, data map[string][]byte) error {
+	server, err := findServer(getenv, account)
+	if err == nil {
+		patch := []map[string]any{{"op": "add", "path": "/data", "value": data}} // "add" replaces what is there
+		err = server.call(ctx, http.MethodPatch, "/api/v1", "secrets/"+url.PathEscape(name), patch, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("write the Secret %s: %w", name, err)
+	}
+	return nil
+}
+
 // call sends a request about a resource in the namespace of the pod. in and out may be nil.
 func (s *apiServer) call(ctx context.Context, method, api, resource string, in, out any) error {
 	var body []byte
@@ -92,6 +138,9 @@ func (s *apiServer) call(ctx context.Context, method, api, resource string, in, 
 	request.Header.Set("Authorization", "Bearer "+s.token)
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/json-patch+json")
+	}
 	return s.send(request, out)
 }
 

@@ -3,15 +3,12 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +62,7 @@ not 0: Kubernetes creates an event (FailedPreStopHook) and stops the pod neverth
 				f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
 				quantity.DurationVar(f, &p.within, "within", prestopWithin, "time after which the command ends at the latest")
 				quantity.DurationVar(f, &p.endpointDelay, "forget", prestopEndpointDelay, "time that services take to remove a pod from their endpoints")
-				f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "directory of the service account: token, ca.crt, namespace")
+				f.StringVar(&p.serviceAccount, "account", Account, "directory of the service account: token, ca.crt, namespace")
 				for _, name := range []string{"forget", "account"} {
 					_ = f.MarkHidden(name) // for tests
 				}
@@ -257,7 +254,7 @@ func (p *prestop) sendEvent(ctx context.Context, kind, text string) {
 	if p.events++; err != nil || p.events > eventsMax {
 		return
 	}
-	server, err := p.apiServer()
+	server, err := findServer(p.Getenv, p.serviceAccount)
 	if err != nil {
 		return
 	}
@@ -279,32 +276,9 @@ func truncate(text string, bytesMax int) string {
 
 // readStatefulSet reads the StatefulSet from the API server.
 func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
-	server, err := p.apiServer()
+	server, err := findServer(p.Getenv, p.serviceAccount)
 	if err != nil {
 		return err
 	}
 	return server.call(ctx, http.MethodGet, "/apis/apps/v1", "statefulsets/"+url.PathEscape(p.set), nil, set)
-}
-
-// apiServer returns the API server. It reads the service account each time, because Kubernetes renews the token.
-func (p *prestop) apiServer() (*apiServer, error) {
-	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
-	if host == "" {
-		return nil, errors.New("not running in a pod (KUBERNETES_SERVICE_HOST is not set)")
-	}
-	read := func(name string) (string, error) {
-		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
-		return strings.TrimSpace(string(text)), err
-	}
-	token, err := read("token")
-	namespace, errNamespace := read("namespace")
-	authority, errAuthority := read("ca.crt")
-	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(authority)) {
-		return nil, fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
-	}
-	return &apiServer{net.JoinHostPort(host, port), namespace, token, roots}, nil
 }
