@@ -5,10 +5,12 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/promql/parser"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -222,7 +224,7 @@ func TestValuesAreRefused(t *testing.T) {
 		"unknown":       {map[string]any{"allowRemotePlain": true, "replica": 3}, "replica"},
 		"no issuer":     {map[string]any{"certManager": map[string]any{"enabled": true}, "peers": map[string]any{"gossipSecret": "g"}}, "issuerRef"},
 		"wrong type":    {map[string]any{"allowRemotePlain": true, "partitions": "many"}, "partitions"},
-		"no entities":   {map[string]any{"allowRemotePlain": true, "bootstrap": map[string]any{"entities": map[string]any{"Queues": []any{}}}}, "Queues"},
+		"no entities":   {map[string]any{"allowRemotePlain": true, "entities": map[string]any{"declared": map[string]any{"Queues": []any{}}}}, "Queues"},
 		"one target":    {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "s3://backups/broker"}}, "{time}"},
 		"no volume":     {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "/backups/{time}"}}, "existingClaim"},
 	} {
@@ -258,6 +260,35 @@ func restricted(t *testing.T, where string, pod corev1.PodSpec) {
 	}
 }
 
+// pods are the templates of the pods that a set of values makes, without those of the members.
+func pods(t *testing.T, files map[string]string) (list []corev1.PodTemplateSpec) {
+	t.Helper()
+	for _, text := range files {
+		for _, document := range strings.Split(text, "\n---") {
+			var head struct{ Kind string }
+			if yaml.Unmarshal([]byte(document), &head) != nil {
+				continue // the notes
+			}
+			var pod corev1.Pod
+			var job batchv1.Job
+			var cron batchv1.CronJob
+			into := map[string]any{"Pod": &pod, "Job": &job, "CronJob": &cron}[head.Kind]
+			if into == nil {
+				continue
+			}
+			if err := yaml.Unmarshal([]byte(document), into); err != nil {
+				t.Fatal(err)
+			}
+			for _, template := range []corev1.PodTemplateSpec{{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, job.Spec.Template, cron.Spec.JobTemplate.Spec.Template} {
+				if len(template.Spec.Containers) > 0 {
+					list = append(list, template)
+				}
+			}
+		}
+	}
+	return list
+}
+
 // The pods that clients reach are members only: the other pods of the chart do not have their labels. All pods are restricted.
 func TestOnlyMembersAreSelected(t *testing.T) {
 	var names []string
@@ -267,21 +298,12 @@ func TestOnlyMembersAreSelected(t *testing.T) {
 			t.Fatal(err)
 		}
 		var set appsv1.StatefulSet
-		var test corev1.Pod
-		var bootstrap batchv1.Job
-		var backup batchv1.CronJob
-		for template, into := range map[string]any{"statefulset": &set, "tests/messages": &test, "bootstrap": &bootstrap, "backup": &backup} {
-			documents := strings.Split(files["peeklock/templates/"+template+".yaml"], "\n---")
-			if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), into); err != nil {
-				t.Fatal(err)
-			}
+		if err := yaml.Unmarshal([]byte(files["peeklock/templates/statefulset.yaml"]), &set); err != nil {
+			t.Fatal(err)
 		}
 		members := set.Spec.Template.Labels["app.kubernetes.io/name"]
 		restricted(t, file, set.Spec.Template.Spec)
-		for _, pod := range []corev1.PodTemplateSpec{{ObjectMeta: test.ObjectMeta, Spec: test.Spec}, bootstrap.Spec.Template, backup.Spec.JobTemplate.Spec.Template} {
-			if len(pod.Spec.Containers) == 0 {
-				continue // these values make none
-			}
+		for _, pod := range pods(t, files) {
 			name := pod.Labels["app.kubernetes.io/name"]
 			names = append(names, name)
 			if members != "peeklock" || name == "" || name == members {
@@ -294,5 +316,74 @@ func TestOnlyMembersAreSelected(t *testing.T) {
 		if !slices.Contains(names, name) {
 			t.Errorf("no set of values makes a pod %s", name)
 		}
+	}
+}
+
+// A pod has the token of a service account only where a job writes the connection strings, and that account may patch this one
+// secret, and do nothing else.
+func TestOnlyTheJobMayWriteTheConnectionStrings(t *testing.T) {
+	tokens := 0
+	for _, file := range cases(t) {
+		files, err := render(t, values(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range pods(t, files) {
+			if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
+				tokens++
+				if args := pod.Spec.Containers[0].Args; !slices.Contains(args, "--kubernetes-secret") || pod.Spec.ServiceAccountName != "broker-peeklock-entities" {
+					t.Errorf("%s: %q has the token of %s", file, args, pod.Spec.ServiceAccountName)
+				}
+			}
+		}
+		for _, document := range strings.Split(files["peeklock/templates/entities.yaml"], "\n---") {
+			var role rbacv1.Role
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			if role.Kind != "Role" {
+				continue
+			}
+			want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"broker-peeklock-connections"}, Verbs: []string{"patch"}}}
+			if !reflect.DeepEqual(role.Rules, want) {
+				t.Errorf("%s: got %+v, want %+v", file, role.Rules, want)
+			}
+		}
+	}
+	if tokens != 1 {
+		t.Errorf("%d pods have a token, want the job alone", tokens)
+	}
+}
+
+// The alert on drift is of kube-state-metrics: it fires while the last run that was due has not succeeded.
+func TestDriftHasAnAlert(t *testing.T) {
+	files, err := render(t, values(t, "testdata/jobs.values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct{ Spec rules }
+	if err := yaml.Unmarshal([]byte(files["peeklock/templates/rules.yaml"]), &object); err != nil {
+		t.Fatal(err)
+	}
+	last := object.Spec.Groups[len(object.Spec.Groups)-1]
+	if len(object.Spec.Groups) < 3 || last.Name != "peeklock-entities" || len(last.Rules) != 1 {
+		t.Fatalf("got %d groups, the last %+v", len(object.Spec.Groups), last)
+	}
+	tree, err := parser.NewParser(parser.Options{}).ParseExpr(last.Rules[0].Expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		if s, ok := node.(*parser.VectorSelector); ok {
+			names[s.Name] = true
+			if !strings.Contains(s.String(), `cronjob="broker-peeklock-drift"`) || !strings.Contains(s.String(), `namespace="messaging"`) {
+				t.Errorf("%s is not about the CronJob", s)
+			}
+		}
+		return nil
+	})
+	if len(names) != 2 || !strings.Contains(files["peeklock/templates/entities.yaml"], "name: broker-peeklock-drift") {
+		t.Errorf("got metrics %v", names)
 	}
 }

@@ -9,13 +9,13 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 {{- end }}
 
 {{- /* The spec of a pod that runs one command as a client with the operator key. Takes a dict of root, name, args, and optionally env,
-envFrom, mounts, volumes and resources. */}}
+envFrom, mounts, volumes, resources, and account: a service account whose token the pod gets. */}}
 {{- define "peeklock.clientPod" -}}
 {{- $tls := include "peeklock.tlsSecret" .root }}
 {{- $values := .root.Values -}}
 restartPolicy: Never
-serviceAccountName: {{ include "peeklock.serviceAccount" .root }}
-automountServiceAccountToken: false
+serviceAccountName: {{ .account | default (include "peeklock.serviceAccount" .root) }}
+automountServiceAccountToken: {{ empty .account | ternary "false" "true" }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
