@@ -259,6 +259,35 @@ describe("without a key, on the machine of the member", () => {
     await next.close();
   });
 
+  test("connections and their links are shown, also at their queue and session, and one is closed", async (t) => {
+    await m.cli("queue", "create", "linked", "--requires-session");
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    await client.createSender("linked").sendMessages({ body: "x", sessionId: "eve" });
+    const receiver = await client.acceptSession("linked", "eve");
+    await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    const connection = async () => (await m.cli("connection", "list")).connections.find((c) => c.links.some((l) => l.entity === "linked"));
+    const { id } = await connection();
+
+    const page = await open(t, `${m.server}/console/queues/linked?tab=clients`);
+    const links = page.getByRole("region", { name: "Clients" }).getByRole("row");
+    await links.filter({ hasText: "receiver" }).filter({ hasText: "eve" }).filter({ hasText: "MSJSClient" }).waitFor();
+    await links.filter({ hasText: "sender" }).waitFor();
+    await page.getByRole("link", { name: "Sessions" }).click();
+    await page.getByRole("row").filter({ hasText: "eve" }).filter({ hasText: id }).waitFor(); // the holder
+
+    await page.getByRole("link", { name: "Connections" }).click();
+    await page.getByLabel("Filter by client").fill("LINKED");
+    await button(page, `Links of connection ${id}`).click();
+    await page.getByRole("region", { name: "Links" }).getByRole("row").filter({ hasText: "eve" }).waitFor();
+    await page.reload(); // the view has a URL
+    await page.getByRole("region", { name: "Links" }).getByRole("row").filter({ hasText: "eve" }).waitFor();
+    await button(page, `Close connection ${id}`).click();
+    await button(dialog(page), "Close").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await until(async () => assert.notEqual((await connection())?.id, id));
+  });
+
   test("a topic shows which subscriptions would get a message", async (t) => {
     await m.cli("topic", "create", "tried");
     await m.cli("subscription", "create", "tried/Subscriptions/all");

@@ -242,6 +242,33 @@ export interface SessionRow {
   stateUpdatedAt?: string;
 }
 
+export interface Link {
+  name: string;
+  entity: string; // the address that the client named
+  role: string; // of the client: sender or receiver
+  credit: number;
+  unsettled: number;
+  session?: string; // that the link holds
+}
+
+/** Connection is an AMQP connection of a client. */
+export interface Connection {
+  id: string;
+  member: string;
+  namespace?: string;
+  since: string;
+  lastRead: string;
+  remote: string;
+  tls: boolean;
+  keys?: string[];
+  container?: string;
+  product?: string;
+  version?: string;
+  sessions: number;
+  linkCount: number;
+  links: Link[];
+}
+
 export interface Member {
   id: string;
   name: string;

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { call, type Entity, type EntityRates, type Kind, list, path, type RatesPage, readOnly } from "./api";
 import { Welcome } from "./connect";
-import { go, urlOf } from "./route";
+import { go, urlOf, useQuery } from "./route";
 import { SettingsFields, type Draft, settingsOf } from "./settings";
 import { bytes, Dialog, Field, Form, number, rate, Table, useLoad, Waiting } from "./ui";
 
@@ -28,7 +28,7 @@ export function Entities() {
     every,
   );
   const ratesOf = (e: Row) => rates.data?.get(`${e.kind}/${e.name}`);
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useQuery("filter");
   const [creating, setCreating] = useState(false);
   const rows = (loaded.data ?? []).filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()));
   return (

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { call, type Counts, type Entity, type Kind, list, path, type RatesPage, readOnly, type Rule } from "./api";
 import { Browse } from "./browse";
+import { Clients } from "./clients";
 import { Create } from "./entities";
 import { Hour } from "./rates";
 import { Receive } from "./receive";
@@ -46,7 +47,7 @@ function CountTiles({ counts }: { counts?: Counts }) {
 export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subscriptions"; name: string; tab: string; query: URLSearchParams }) {
   const loaded = useLoad((signal) => call<Entity>("GET", `/v1/${kind}/${path(name)}`, undefined, signal), [kind, name], every);
   const e = loaded.data;
-  const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), settings: "Settings" };
+  const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), clients: "Clients", settings: "Settings" };
   const [topic] = name.split(/\/Subscriptions\//i);
   return (
     <>
@@ -71,6 +72,7 @@ export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subsc
           {tab === "send" && <Send name={name} sessions={!!e.requiresSession} onSent={loaded.reload} />}
           {tab === "sessions" && <Sessions name={name} />}
           {tab === "rules" && <Rules name={name} />}
+          {tab === "clients" && <Clients name={name} />}
           {tab === "settings" && <SettingsTab kind={kind} name={name} entity={e} onChange={loaded.reload} />}
         </>
       )}
@@ -299,8 +301,9 @@ export function TopicPage({ name, tab }: { name: string; tab: string }) {
             <Tile name="Scheduled" value={number(loaded.data.counts?.scheduled)} />
             <Tile name="Size" value={bytes(loaded.data.counts?.bytes)} />
           </dl>
-          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", rates: "Last hour", send: "Send", settings: "Settings" }} />
+          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", rates: "Last hour", send: "Send", clients: "Clients", settings: "Settings" }} />
           {tab === "rates" && <RatesTab name={name} />}
+          {tab === "clients" && <Clients name={name} />}
           {tab === "send" && <Send name={name} sessions={false} topic onSent={subscriptions.reload} />}
           {tab === "settings" && <SettingsTab kind="topics" name={name} entity={loaded.data} onChange={loaded.reload} />}
           {tab === "subscriptions" && (

@@ -4,6 +4,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Access } from "./access";
 import { call, type Namespace, readOnly, Refusal, session, signedInAs, signIn } from "./api";
+import { Connections } from "./clients";
 import { Cluster } from "./cluster";
 import { Connect } from "./connect";
 import { Entities } from "./entities";
@@ -15,6 +16,7 @@ import { Field, Form } from "./ui";
 const pages = [
   { page: "overview", title: "Overview" },
   { page: "entities", title: "Queues and topics" },
+  { page: "connections", title: "Connections" },
   { page: "cluster", title: "Cluster" },
   { page: "access", title: "Access" },
   { page: "connect", title: "Connect" },
@@ -183,6 +185,8 @@ function Page({ page, name, query, operator }: ReturnType<typeof useRoute> & { o
       return <EntityPage kind={page} name={name} tab={query.get("tab") ?? "messages"} query={query} />;
     case "topics":
       return <TopicPage name={name} tab={query.get("tab") ?? "subscriptions"} />;
+    case "connections":
+      return <Connections />;
     case "cluster":
       return <Cluster />;
     case "access":

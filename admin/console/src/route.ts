@@ -31,6 +31,32 @@ export function go(url: string, replace = false) {
   window.dispatchEvent(new Event(changed));
 }
 
+/** useQuery is a state that is kept in the query of the URL. */
+export function useQuery(name: string): [string, (value: string) => void] {
+  const read = () => new URLSearchParams(location.search).get(name) ?? "";
+  const [value, setValue] = useState(read);
+  useEffect(() => {
+    const update = () => setValue(read());
+    window.addEventListener("popstate", update);
+    window.addEventListener(changed, update);
+    return () => {
+      window.removeEventListener("popstate", update);
+      window.removeEventListener(changed, update);
+    };
+  }, [name]);
+  const set = (next: string) => {
+    const query = new URLSearchParams(location.search);
+    if (next) {
+      query.set(name, next);
+    } else {
+      query.delete(name);
+    }
+    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    setValue(next);
+  };
+  return [value, set];
+}
+
 export function useRoute(): Route {
   const [route, setRoute] = useState(current);
   useEffect(() => {

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { call, path, readOnly, type SessionRow } from "./api";
+import { useHolders } from "./clients";
 import { bytes, Confirm, Dialog, Form, number, Table, time, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
@@ -9,6 +10,7 @@ export function Sessions({ name }: { name: string }) {
   const loaded = useLoad((signal) => call<{ sessions: SessionRow[]; next?: number }>("GET", `/v1/sessions/${path(name)}?max=1000`, undefined, signal), [name], every);
   const [open, setOpen] = useState<SessionRow>();
   const [releasing, setReleasing] = useState<string>();
+  const holders = useHolders(name);
   return (
     <>
       <Waiting of={loaded} />
@@ -23,6 +25,7 @@ export function Sessions({ name }: { name: string }) {
             { title: "Messages", value: (s) => s.messages, numeric: true },
             { title: "Ready", value: (s) => s.ready, numeric: true },
             { title: "Locked until", value: (s) => s.lockedUntil ?? "", show: (s) => time(s.lockedUntil) || "not locked" },
+            { title: "Holder", value: (s) => holders.get(s.id) ?? "" },
             { title: "State", value: (s) => s.stateBytes, numeric: true, show: (s) => (s.stateUpdatedAt ? bytes(s.stateBytes) : "none") },
             { title: "State of", value: (s) => s.stateUpdatedAt ?? "", show: (s) => time(s.stateUpdatedAt) },
             {
