@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -17,6 +18,20 @@ func (s *operatorAPI) status(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.writeJSON(w, r, http.StatusOK, st)
+	return nil
+}
+
+// conditions is GET /v1/conditions: those of the cluster as this member sees it, and its own.
+func (s *operatorAPI) conditions(w http.ResponseWriter, r *http.Request) error {
+	st, err := s.config.Control.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	found := append(condition.Findings{}, condition.OfStatus(st)...)
+	if s.config.Examine != nil {
+		found = append(found, s.config.Examine()...)
+	}
+	s.writeJSON(w, r, http.StatusOK, api.Conditions{Conditions: condition.Sort(found)})
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/admin/console"
 	"github.com/peeklock/peeklock/admin/dataplane"
 	"github.com/peeklock/peeklock/admin/inspect"
@@ -99,6 +100,10 @@ type Config struct {
 	// In connection strings ClientPort replaces ControlPort: every port speaks AMQP, but applications are given the one
 	// that is meant for them. "": the port of the request stays.
 	ControlPort, ClientPort string
+
+	// Examine returns the conditions that only this member can see, of its disk, its certificates and its process; nil: there are
+	// none. It must not block.
+	Examine func() condition.Findings
 
 	ReadinessChecks, LivenessChecks func() []api.Check
 	Logger                          *slog.Logger

@@ -88,6 +88,7 @@ func (s *operatorAPI) routes() []route {
 	}
 	return []route{
 		{of("getStatus", "GET /v1/status", "Shows the state of the cluster as this member sees it.", nil, topology.Status{}), "", "", s.status},
+		{of("listConditions", "GET /v1/conditions", "Lists what needs attention in the cluster, as this member sees it, and at this member.", nil, api.Conditions{}), "", "", s.conditions},
 		{of("listMembers", "GET /v1/members", "Lists the recorded members with their state as this member sees it.", nil, api.Members{}), "", "", s.listMembers},
 		{of("updateMember", "PATCH /v1/members/{name}", "Changes zone and weight of a member.", api.MemberChange{}, api.Member{}), "update", member, s.updateMember},
 		{of("drainMember", "POST /v1/members/{name}/drain", "Transfers all leaderships of a member.", api.MemberForce{}, nil), "drain", member, s.memberAction(Operations.Drain, true)},

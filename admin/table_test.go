@@ -269,7 +269,7 @@ func maximalControl() map[string]largest {
 		"deleteAccessOfEntity":  {path: "/q?rule=" + fmt.Sprintf("%0256d", 1)},
 		"regenerateKeyOfEntity": {path: "/q", body: `{"rule":"` + fmt.Sprintf("%0256d", 1) + `","which":"primary"}`},
 
-		"getStatus": {}, "listMembers": {}, "listMoves": {}, "planRebalance": {}, "addPartitions": {body: `{"add":1024}`}, "confirmTime": {},
+		"getStatus": {}, "listConditions": {}, "listMembers": {}, "listMoves": {}, "planRebalance": {}, "addPartitions": {body: `{"add":1024}`}, "confirmTime": {},
 		"updateMember": {path: "a", body: `{"weight":100}`}, "drainMember": {path: "a"}, "undrainMember": {path: "a"}, "removeMember": {path: "a"}, "replaceMember": {path: "a", body: `{"with":"b"}`},
 		"movePartition": {path: "1", body: `{"members":["a","b","1"]}`}, "pauseMove": {path: "1"}, "resumeMove": {path: "1"}, "cancelMove": {path: "1"}, "transferLeader": {path: "1", body: `{"to":"a"}`},
 		"logNote": {body: `{"source":"s","text":` + quoted(1024) + `}`}, "rebalance": {body: `{"moves":[` + strings.Repeat(`{"partition":1,"from":["1"],"to":["2"]},`, 255) + `{"partition":1,"from":["1"],"to":["2"]}]}`},

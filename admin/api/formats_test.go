@@ -33,6 +33,7 @@ func apiFormats() []golden.Format {
 		{Name: "messages changed", Of: MessagesChanged{}},
 		{Name: "redrive", Of: RedriveRequest{}},
 		{Name: "affected", Of: Affected{}},
+		{Name: "conditions", Of: Conditions{}},
 		{Name: "endpoints", Of: Endpoints{}},
 		{Name: "rates", Of: Rates{}},
 		{Name: "topic", Of: Topic{}},

@@ -5,9 +5,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
+
+// Conditions is the answer of GET /v1/conditions.
+type Conditions struct {
+	Conditions condition.Findings `json:"conditions"` // the most severe first
+}
 
 // Member is a process of the cluster as GET /v1/members shows it: its recorded settings, and its state as the answering
 // member sees it.

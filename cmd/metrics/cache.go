@@ -113,3 +113,10 @@ func (a *recorder) WriteHeader(status int) { a.status = status }
 
 // Write implements http.ResponseWriter.
 func (a *recorder) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// Text returns the answer of a handler of New in the text format.
+func Text(h http.Handler) []byte {
+	answer := &recorder{header: make(http.Header)}
+	h.ServeHTTP(answer, form(0).request())
+	return answer.body.Bytes()
+}

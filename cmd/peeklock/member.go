@@ -211,7 +211,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		api.Operations = p.operations(m)
 	}
 	var err error
-	if api.Metrics, api.PublicMetrics, err = p.handlers(m); err != nil {
+	if err = p.showMetrics(m, &api); err != nil {
 		return nil, err
 	}
 	if p.socket != "" {

@@ -1,8 +1,10 @@
 package main
 
 import (
-	"net/http"
+	"time"
 
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -13,10 +15,15 @@ type metricsParts struct {
 	entities int
 }
 
-// handlers returns the handlers of /metrics: for operators, and for all other callers.
-func (p memberParts) handlers(m *member) (whole, others http.Handler, err error) {
+// showMetrics gives the server the handlers of /metrics, for operators and for all other callers, and the conditions that the metrics show.
+func (p memberParts) showMetrics(m *member, api *admin.Config) error {
+	subject := "member " + p.cluster.Name
 	if p.metrics.access == "" || p.metrics.access == config.MetricsOff {
-		return nil, nil, nil
+		api.Examine = func() (f condition.Findings) {
+			f.Add(condition.NotExamined, subject, "the setting metrics is off")
+			return f
+		}
+		return nil
 	}
 	collector, err := metrics.New(metrics.Config{
 		Name: p.cluster.Name, Version: p.cluster.Version,
@@ -26,16 +33,24 @@ func (p memberParts) handlers(m *member) (whole, others http.Handler, err error)
 		Entities: p.metrics.entities, Logger: p.logger.With("component", "metrics"),
 	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if whole, err = collector.Handler(true); err != nil {
-		return nil, nil, err
+	if api.Metrics, err = collector.Handler(true); err != nil {
+		return err
+	}
+	nameless, err := collector.Handler(false)
+	if err != nil {
+		return err
 	}
 	switch p.metrics.access {
 	case config.MetricsAll:
-		others = whole
+		api.PublicMetrics = api.Metrics
 	case config.MetricsOpen:
-		others, err = collector.Handler(false)
+		api.PublicMetrics = nameless
 	}
-	return whole, others, err
+	api.Examine = func() condition.Findings {
+		found, _ := condition.OfMetrics(subject, time.Now(), metrics.Text(nameless))
+		return found
+	}
+	return nil
 }

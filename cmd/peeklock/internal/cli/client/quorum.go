@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -31,40 +30,9 @@ func (c *Client) WithCause(err error) error {
 	return err
 }
 
-// Unserved is a partition whose leader is unknown or not alive.
-type Unserved struct {
-	Partition fsm.PartitionID
-	HasQuorum bool     // a majority of its replicas is on living members, which will elect a leader
-	WaitsFor  []string // names of the members that are away and have replicas of it
-}
-
-// UnservedPartitions returns the partitions that nobody serves.
-func UnservedPartitions(st topology.Status) (list []Unserved) {
-	away := make(map[fsm.MemberID]string)
-	for _, m := range st.Members {
-		if m.State != topology.Alive {
-			away[m.ID] = cmp.Or(m.Name, string(m.ID))
-		}
-	}
-	for _, p := range st.Partitions {
-		if _, isAway := away[p.Leader]; p.Leader != "" && !isAway {
-			continue
-		}
-		u := Unserved{Partition: p.ID}
-		for _, holder := range p.Replicas {
-			if name, isAway := away[holder]; isAway {
-				u.WaitsFor = append(u.WaitsFor, name)
-			}
-		}
-		u.HasQuorum = 2*len(u.WaitsFor) < len(p.Replicas)
-		list = append(list, u)
-	}
-	return list
-}
-
 // Standstill says which partitions nobody serves and which members they wait for, "" if all have a leader.
 func Standstill(st topology.Status) string {
-	unserved := UnservedPartitions(st)
+	unserved := condition.UnservedPartitions(st)
 	if len(unserved) == 0 {
 		return ""
 	}

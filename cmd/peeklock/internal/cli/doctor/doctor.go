@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,13 +16,16 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
+// clientClockOffMax is how far the clock of this machine may be from that of a member.
+const clientClockOffMax = 30 * time.Second
+
 // report is the answer of doctor.
 type report struct {
-	Cluster    string    `json:"cluster"`
-	Target     string    `json:"target"` // the server and what named it
-	Members    int       `json:"members"`
-	Partitions int       `json:"partitions"`
-	Findings   []finding `json:"findings"` // the most severe first
+	Cluster    string             `json:"cluster"`
+	Target     string             `json:"target"` // the server and what named it
+	Members    int                `json:"members"`
+	Partitions int                `json:"partitions"`
+	Findings   condition.Findings `json:"findings"` // the most severe first
 }
 
 // Verb returns the command.
@@ -53,8 +57,8 @@ func run(i command.Invocation) error {
 	if _, err := i.Client.Endpoints(i.Ctx); err != nil { // it finds out whether members require TLS
 		return notExamined(err)
 	}
-	found := append(append(findings{}, examineStatus(st)...), examineMembers(i.Ctx, i.Client, st.Members)...)
-	r := report{st.ClusterID, target, len(st.Members), len(st.Partitions), sorted(found)}
+	found := append(append(condition.Findings{}, condition.OfStatus(st)...), examineMembers(i.Ctx, i.Client, st.Members)...)
+	r := report{st.ClusterID, target, len(st.Members), len(st.Partitions), condition.Sort(found)}
 	if err := printReport(i, &r); err != nil {
 		return err
 	}
@@ -75,8 +79,8 @@ func notExamined(err error) error {
 }
 
 // examineMembers asks all living members at the same time.
-func examineMembers(ctx context.Context, c *client.Client, members []topology.Member) findings {
-	all := make([]findings, len(members))
+func examineMembers(ctx context.Context, c *client.Client, members []topology.Member) condition.Findings {
+	all := make([]condition.Findings, len(members))
 	var group sync.WaitGroup
 	for at, m := range members {
 		if m.State == topology.Alive {
@@ -87,10 +91,10 @@ func examineMembers(ctx context.Context, c *client.Client, members []topology.Me
 	return slices.Concat(all...)
 }
 
-func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f findings) {
+func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f condition.Findings) {
 	subject := "member " + m.Name
 	if !isUsable(m.HTTP) || !isUsable(m.AMQP) {
-		f.add(condition.AddressNotAnnounced, subject, "it announces %q for clients and %q for the control API", m.AMQP, m.HTTP)
+		f.Add(condition.AddressNotAnnounced, subject, "it announces %q for clients and %q for the control API", m.AMQP, m.HTTP)
 	}
 	if !isUsable(m.HTTP) {
 		return f
@@ -101,13 +105,13 @@ func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f 
 	}
 	answer, err := c.Fetch(ctx, scheme+m.HTTP, "/metrics")
 	if err != nil {
-		f.add(condition.MemberUnreachable, subject, "%s%s: %v", scheme, m.HTTP, err)
+		f.Add(condition.MemberUnreachable, subject, "%s%s: %v", scheme, m.HTTP, err)
 		return f
 	}
 	now := time.Now()
-	examined := examineMetrics(subject, now, answer.Body)
-	if answer.Status != http.StatusOK || len(parseMetrics(answer.Body)) == 0 {
-		f.add(condition.NotExamined, subject, "%s%s/metrics answered %d", scheme, m.HTTP, answer.Status)
+	examined, hasMetrics := condition.OfMetrics(subject, now, answer.Body)
+	if answer.Status != http.StatusOK || !hasMetrics {
+		f.Add(condition.NotExamined, subject, "%s%s/metrics answered %d", scheme, m.HTTP, answer.Status)
 	}
 	for _, each := range examined {
 		if each.Condition == condition.CertificateEnds && strings.Contains(each.Detail, "for clients") {
@@ -115,6 +119,28 @@ func examineMember(ctx context.Context, c *client.Client, m topology.Member) (f 
 		}
 	}
 	return append(append(f, examined...), examineTimes(subject, now, answer.Date, answer.CertificateEnds)...)
+}
+
+// isUsable reports whether clients can dial an announced address.
+func isUsable(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" || port == "0" {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host != "" && (ip == nil || !ip.IsUnspecified())
+}
+
+// examineTimes finds conditions of the clock of this machine and of the certificate that a member shows.
+func examineTimes(subject string, now, date, ends time.Time) (f condition.Findings) {
+	// The date has whole seconds.
+	if off := now.Sub(date).Truncate(time.Second); !date.IsZero() && off.Abs() > clientClockOffMax {
+		f.Add(condition.ClientClockOff, "this machine", "its clock differs by %s from that of %s", off, subject)
+	}
+	if !ends.IsZero() && ends.Sub(now) < condition.CertificateEndsWithin {
+		f.Add(condition.CertificateEnds, subject, "the certificate for clients ends at %s", ends.UTC().Format(time.RFC3339))
+	}
+	return f
 }
 
 func printReport(i command.Invocation, r *report) error {

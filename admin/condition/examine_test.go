@@ -1,4 +1,4 @@
-package doctor
+package condition
 
 import (
 	"fmt"
@@ -12,15 +12,15 @@ import (
 )
 
 // names returns the findings as "condition subject".
-func names(f findings) []string {
+func names(f Findings) []string {
 	list := []string{}
-	for _, each := range sorted(f) {
+	for _, each := range Sort(f) {
 		list = append(list, string(each.Condition)+" "+each.Subject)
 	}
 	return list
 }
 
-func wantFindings(t *testing.T, f findings, want ...string) {
+func wantFindings(t *testing.T, f Findings, want ...string) {
 	t.Helper()
 	if got := names(f); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -36,18 +36,18 @@ func TestStatusShowsConditions(t *testing.T) {
 		Members:    []topology.Member{member("a", topology.Alive, "v1"), member("b", topology.Alive, "v1"), member("c", topology.Alive, "v1")},
 		Partitions: []topology.Partition{{ID: 3, Leader: "a", Replicas: []fsm.MemberID{"a", "b", "c"}}},
 	}
-	wantFindings(t, examineStatus(st))
+	wantFindings(t, OfStatus(st))
 	st.Members[1], st.Members[2].ReadOnly, st.Members[0].ClockOff = member("b", topology.Dead, ""), true, true
 	st.Members[2].Version, st.TimeHeld = "v2", true
 	st.Partitions[0].Leader = "b"
-	f := examineStatus(st)
+	f := OfStatus(st)
 	wantFindings(t, f, "PartitionWithoutLeader partition 3", "MemberReadOnly member c", "TimeHeld cluster",
 		"MemberAway member b", "ClockOff member a", "VersionsDiffer cluster")
 	if f[0].Detail != "the other members elect one" {
 		t.Errorf("%+v", f[0])
 	}
 	st.Members[0].State, st.Partitions[0].Leader = topology.Dead, ""
-	if f := sorted(examineStatus(st)); f[0].Detail != "no quorum; it waits for a, b" {
+	if f := Sort(OfStatus(st)); f[0].Detail != "no quorum; it waits for a, b" {
 		t.Errorf("%+v", f[0])
 	}
 }
@@ -68,26 +68,13 @@ func TestMetricsShowConditions(t *testing.T) {
 		fmt.Sprintf("peeklock_member_certificate_expiry_timestamp_seconds{shown_to=\"members\"} %d", now.Add(13*24*time.Hour).Unix()): "CertificateEnds",
 		fmt.Sprintf("peeklock_member_certificate_expiry_timestamp_seconds{shown_to=\"clients\"} %d", now.Add(15*24*time.Hour).Unix()): "",
 	} {
-		f := examineMetrics("member a", now, []byte(text))
+		f, _ := OfMetrics("member a", now, []byte(text))
 		if got := strings.Join(names(f), " "); got != strings.TrimSpace(want+" member a") && (want != "" || got != "") {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
-	f := examineMetrics("member a", now, []byte("peeklock_store_slow 1\npeeklock_store_commit_duration_seconds_sum 4\npeeklock_store_commit_duration_seconds_count 10"))
+	f, _ := OfMetrics("member a", now, []byte("peeklock_store_slow 1\npeeklock_store_commit_duration_seconds_sum 4\npeeklock_store_commit_duration_seconds_count 10"))
 	if f[0].Detail != "a sync of the log takes 400 ms on average" {
 		t.Error(f[0].Detail)
-	}
-}
-
-func TestClocksAndCertificatesAsSeenFromHere(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 20, 12, 0, 0, 500, time.UTC)
-	wantFindings(t, examineTimes("member a", now, time.Time{}, time.Time{}))
-	wantFindings(t, examineTimes("member a", now, now.Add(-30*time.Second), now.Add(15*24*time.Hour)))
-	wantFindings(t, examineTimes("member a", now, now.Add(31*time.Second), now.Add(-time.Hour)), "ClientClockOff this machine", "CertificateEnds member a")
-	for address, usable := range map[string]bool{"a:5672": true, "10.0.0.1:1": true, "[::1]:1": true, "0.0.0.0:5672": false, "[::]:5672": false, ":5672": false, "": false, "a:0": false} {
-		if isUsable(address) != usable {
-			t.Errorf("%q: %t", address, !usable)
-		}
 	}
 }
