@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -76,6 +78,33 @@ func TestHeadersKeepTheTypeOfProperties(t *testing.T) {
 	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The JSON form keeps the type of every value, and the time of a message that is not due yet.
+func TestFormsOfMessagesAreRead(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	encoded, err := readForms([]byte(`[{"messageId":{"ulong":7},"properties":{"n":{"int":7},"t":"x"},"value":{"list":[{"long":1}]},"sequenceNumber":4,"state":"scheduled","scheduledFor":"2026-11-20T13:00:00Z"},`+
+		`{"body":"b","scheduledFor":"2026-11-20T11:00:00Z"}]`), now)
+	if err != nil || len(encoded) != 2 {
+		t.Fatalf("%d messages, %v; want 2", len(encoded), err)
+	}
+	first, _, err := jsonmessage.Parse(encoded[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.MessageID.Go != uint64(7) || first.Properties["n"].Go != int32(7) || first.Properties["t"].Go != "x" || cmp.Diff([]any{int64(1)}, first.Value.Go) != "" ||
+		first.Annotations["x-opt-scheduled-enqueue-time"].Go != now.Add(time.Hour) {
+		t.Errorf("%+v", first)
+	}
+	if second, _, err := jsonmessage.Parse(encoded[1], 0); err != nil || *second.Body != "b" || second.Annotations != nil {
+		t.Errorf("%+v, %v; want a body and no annotation", second, err)
+	}
+	for _, text := range []string{``, `{}`, `[]`, `[{"body":"x"}`, `[{"body":"x","value":"y"}]`, `[{"properties":{"n":{"int":2147483648}}}]`, `[7]`, `[` + strings.Repeat(`{},`, message.BatchMessagesMax) + `{}]`} {
+		if _, err := readForms([]byte(text), now); err == nil {
+			t.Errorf("%.60s was read", text)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@
 //
 // Method and path alone decide what a request is ([Claims]): clients send the media type of ATOM with messages. Package admin
 // calls [Server.Serve] for requests that Claims accepts, with what it knows of the caller. The package knows the cluster
-// through [Broker] and credentials through [Authority]; it imports the codec of messages (amqp/message, amqp/wire) and the
+// through [Broker] and credentials through [Authority]; it imports the codec of messages (amqp/message, amqp/jsonmessage, amqp/wire) and the
 // Error element of package admin/atom, and nothing else of the gateway or of administration.
 //
 // Invariants:

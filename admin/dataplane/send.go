@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -16,6 +19,10 @@ import (
 
 // batchType is the content type of a batch.
 const batchType = "application/vnd.microsoft.servicebus.json"
+
+// formType is the content type of a list of messages in their JSON form (package jsonmessage), with the AMQP type of every value. The
+// lines of a dump are such messages.
+const formType = "application/vnd.peeklock.messages+json"
 
 // envelopeFactor is how much larger a request may be than the largest message: base64 and JSON around a batch.
 const envelopeFactor = 2
@@ -28,11 +35,11 @@ func (s *Server) send(r *request) error {
 	at, ctx := r.at, r.http.Context()
 	limit := int64(at.Settings.WithDefaults().MaxMessageBytes)
 	contentType := r.http.Header.Get("Content-Type")
-	isBatch := strings.HasPrefix(strings.ToLower(contentType), batchType)
-	if isBatch {
-		if !strings.EqualFold(contentType, batchType) {
-			return &refusal{http.StatusBadRequest, "the content type of a batch has no parameters: it is exactly " + batchType}
-		}
+	isForm, isBatch := strings.EqualFold(contentType, formType), strings.HasPrefix(strings.ToLower(contentType), batchType)
+	if isBatch && !strings.EqualFold(contentType, batchType) {
+		return &refusal{http.StatusBadRequest, "the content type of a batch has no parameters: it is exactly " + batchType}
+	}
+	if isBatch || isForm {
 		limit *= envelopeFactor
 	}
 	length := r.http.ContentLength
@@ -49,17 +56,21 @@ func (s *Server) send(r *request) error {
 	if err != nil {
 		return &refusal{http.StatusBadRequest, "the body cannot be read"}
 	}
-	var outgoing []outgoingMessage
-	if isBatch {
-		outgoing, err = readBatch(body)
-	} else {
-		outgoing = make([]outgoingMessage, 1)
-		outgoing[0], err = readMessage(r.http, body, r.from.Spelling)
+	var encoded [][]byte
+	switch {
+	case isForm:
+		encoded, err = readForms(body, time.Now())
+	case isBatch:
+		encoded, err = readBatch(body)
+	default:
+		var one outgoingMessage
+		one, err = readMessage(r.http, body, r.from.Spelling)
+		encoded = [][]byte{one.encode()}
 	}
 	if err != nil {
 		return err
 	}
-	messages, err := encodeAll(&at, outgoing)
+	messages, err := parseAll(&at, encoded)
 	if err != nil {
 		return err
 	}
@@ -89,8 +100,48 @@ func readMessage(r *http.Request, body []byte, spelling func(string) string) (ou
 	return m, err
 }
 
-// readBatch reads a batch: a list of messages with a text each, or bytes in base64. Headers do not apply to them.
-func readBatch(body []byte) ([]outgoingMessage, error) {
+// readForms reads and encodes a list of messages in their JSON form, one after another. scheduledFor, of the lines of a dump, schedules a message that
+// is not due yet. Other fields of such lines, which the broker sets, are ignored.
+func readForms(body []byte, now time.Time) (encoded [][]byte, err error) {
+	wrong := func(err error) error {
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("message %d of the list: %s", len(encoded), err.Error())}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('[') {
+		return nil, &refusal{http.StatusBadRequest, "the body is a JSON list of messages, as GET /v1/messages shows them"}
+	}
+	for decoder.More() {
+		if len(encoded) == message.BatchMessagesMax {
+			return nil, &refusal{http.StatusBadRequest, fmt.Sprintf("a list has 1 to %d messages", message.BatchMessagesMax)}
+		}
+		var m struct {
+			jsonmessage.Message
+
+			Due *time.Time `json:"scheduledFor"`
+		}
+		if err := decoder.Decode(&m); err != nil {
+			return nil, wrong(err)
+		}
+		if m.Due != nil && m.Due.After(now) {
+			if m.Annotations == nil {
+				m.Annotations = make(map[string]jsonmessage.Value)
+			}
+			m.Annotations[message.ScheduledEnqueueTimeKey] = jsonmessage.Value{Go: m.Due.UTC()}
+		}
+		one, err := m.Encode()
+		if err != nil {
+			return nil, wrong(err)
+		}
+		encoded = append(encoded, one)
+	}
+	if _, err := decoder.Token(); err != nil || len(encoded) == 0 {
+		return nil, &refusal{http.StatusBadRequest, "the list has no message, or no end"}
+	}
+	return encoded, nil
+}
+
+// readBatch reads and encodes a batch: a list of messages with a text each, or bytes in base64. Headers do not apply to them.
+func readBatch(body []byte) ([][]byte, error) {
 	var list []struct {
 		Body             string          `json:"Body"`
 		IsBodyBase64     bool            `json:"IsBodyBase64"`
@@ -103,10 +154,9 @@ func readBatch(body []byte) ([]outgoingMessage, error) {
 	if len(list) == 0 || len(list) > message.BatchMessagesMax {
 		return nil, &refusal{http.StatusBadRequest, fmt.Sprintf("a batch has 1 to %d messages, not %d", message.BatchMessagesMax, len(list))}
 	}
-	messages := make([]outgoingMessage, len(list))
+	encoded := make([][]byte, len(list))
 	for i, from := range list {
-		m := &messages[i]
-		m.body = []byte(from.Body)
+		m := outgoingMessage{body: []byte(from.Body)}
 		if from.IsBodyBase64 {
 			var err error
 			if m.body, err = base64.StdEncoding.DecodeString(from.Body); err != nil {
@@ -118,20 +168,20 @@ func readBatch(body []byte) ([]outgoingMessage, error) {
 		}
 		m.contentType = m.broker.ContentType
 		m.custom = userProperties(from.UserProperties)
+		encoded[i] = m.encode()
 	}
-	return messages, nil
+	return encoded, nil
 }
 
-// encodeAll converts messages to their stored form; for a topic, with the properties that its rules see.
-func encodeAll(at *fsm.EntityRef, outgoing []outgoingMessage) ([]fsm.Message, error) {
-	messages := make([]fsm.Message, len(outgoing))
-	for i := range outgoing {
-		encoded := outgoing[i].encode()
-		if withID, ok := message.AppendWithID(nil, encoded); ok {
-			encoded = withID
+// parseAll converts encoded messages to their stored form; for a topic, with the properties that its rules see.
+func parseAll(at *fsm.EntityRef, encoded [][]byte) ([]fsm.Message, error) {
+	messages := make([]fsm.Message, len(encoded))
+	for i, one := range encoded {
+		if withID, ok := message.AppendWithID(nil, one); ok {
+			one = withID
 		}
 		var err error
-		if messages[i], err = message.Parse(encoded); err != nil {
+		if messages[i], err = message.Parse(one); err != nil {
 			return nil, err
 		}
 		if err := applySession(at, &messages[i]); err != nil {

@@ -97,7 +97,7 @@ func packageImports() map[string][]string {
 		"admin/auth":         {"fsm", "amqp/connlimit"},
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
-		"admin/dataplane":    {"fsm", "amqp/message", "amqp/wire", "admin/auth", "admin/atom", "admin/operation", "amqp/account"},
+		"admin/dataplane":    {"fsm", "amqp/jsonmessage", "amqp/message", "amqp/wire", "admin/auth", "admin/atom", "admin/operation", "amqp/account"},
 		"admin":              {"fsm", "admin/condition", "admin/connection", "admin/console", "admin/auth", "admin/dataplane", "admin/atom", "admin/entity", "topology", "admin/api", "amqp/account", "amqp/connlimit", "amqp/work", "admin/inspect", "admin/openapi", "admin/operation", "amqp/jsonmessage"},
 		"admin/operation":    {},
 		"admin/openapi":      {"admin/api", "admin/entity", "admin/operation", "amqp/jsonmessage"},
