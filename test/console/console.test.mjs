@@ -93,8 +93,8 @@ describe("without a key, on the machine of the member", () => {
       const field = page.getByLabel("Value", { exact: true }).nth(i);
       await (type === "boolean" ? field.selectOption(value) : field.fill(value));
     };
-    await property(0, "region", "text", "nörd");
-    await property(1, "amount", "number", "12.5");
+    await property(0, "region", "string", "nörd");
+    await property(1, "amount", "double", "12.5");
     await property(2, "rush", "boolean", "true");
     await button(page, "Send").click();
     await page.getByText("One message was sent.").waitFor();
@@ -298,7 +298,7 @@ describe("without a key, on the machine of the member", () => {
     await until(async () => assert.equal(await rows.count(), 1 + 1));
     await button(page, "Add a property").click();
     await page.getByLabel("Name", { exact: true }).fill("amount");
-    await page.getByLabel("Type", { exact: true }).selectOption("number");
+    await page.getByLabel("Type", { exact: true }).selectOption("int");
     await page.getByLabel("Value", { exact: true }).fill("700");
     await button(page, "Which subscriptions would get it?").click();
     await until(async () => assert.equal(await rows.count(), 1 + 2));

@@ -1,9 +1,23 @@
 import { useState } from "preact/hooks";
-import { type AccessRule, call, type Namespace, readOnly } from "./api";
-import { Check, Confirm, Copy, Dialog, Field, Form, Table, time, useLoad, Waiting } from "./ui";
+import { type AccessRule, call, type Namespace, path, readOnly } from "./api";
+import { bytes, Check, Confirm, Copy, Dialog, Field, Form, number, Table, time, useLoad, Waiting } from "./ui";
 
+/** Access shows the keys of the namespace and, to operators, the namespaces. */
 export function Access({ operator }: { operator: boolean }) {
-  const rules = useLoad((signal) => call<{ rules: AccessRule[] | null }>("GET", "/v1/access", undefined, signal), []);
+  return (
+    <>
+      <h1>Access</h1>
+      <h2>Keys of this namespace</h2>
+      <Rules of="" empty="This namespace has no rules of its own. Applications can use the keys of the members' configuration." />
+      {operator && <Namespaces />}
+    </>
+  );
+}
+
+/** Rules shows the access rules of a queue or topic, or of the namespace for "", and changes them. */
+export function Rules({ of, empty }: { of: string; empty: string }) {
+  const at = of && `/${path(of)}`;
+  const rules = useLoad((signal) => call<{ rules: AccessRule[] | null }>("GET", `/v1/access${at}`, undefined, signal), [of]);
   const [creating, setCreating] = useState(false);
   const [changing, setChanging] = useState<{ rule: AccessRule; which?: "primary" | "secondary" }>();
   const done = () => {
@@ -13,15 +27,13 @@ export function Access({ operator }: { operator: boolean }) {
   };
   return (
     <>
-      <h1>Access</h1>
-      <h2>Keys of this namespace</h2>
       <Waiting of={rules} />
       {rules.data && (
         <Table
           name="Keys"
           rows={rules.data.rules ?? []}
           id={(r) => r.name}
-          empty={<p>This namespace has no rules of its own. Applications can use the keys of the members' configuration.</p>}
+          empty={<p>{empty}</p>}
           columns={[
             { title: "Rule", value: (r) => r.name },
             { title: "Rights", value: (r) => r.rights.join(", ") },
@@ -59,13 +71,13 @@ export function Access({ operator }: { operator: boolean }) {
           </button>
         </p>
       )}
-      {creating && <CreateRule onClose={() => setCreating(false)} onDone={done} />}
+      {creating && <CreateRule at={at} onClose={() => setCreating(false)} onDone={done} />}
       {changing?.which && (
         <Confirm
           title={`Regenerate the ${changing.which} key of ${changing.rule.name}`}
           text="Applications that use this key are refused from now on. Give them the other key first."
           label="Regenerate"
-          action={() => call("POST", "/v1/regenerate", { rule: changing.rule.name, which: changing.which })}
+          action={() => call("POST", `/v1/regenerate${at}`, { rule: changing.rule.name, which: changing.which })}
           onClose={() => setChanging(undefined)}
           onDone={done}
         />
@@ -76,25 +88,24 @@ export function Access({ operator }: { operator: boolean }) {
           text="Both its keys are refused from now on."
           name={changing.rule.name}
           label="Revoke"
-          action={() => call("DELETE", `/v1/access?rule=${encodeURIComponent(changing.rule.name)}`)}
+          action={() => call("DELETE", `/v1/access${at}?rule=${encodeURIComponent(changing.rule.name)}`)}
           onClose={() => setChanging(undefined)}
           onDone={done}
         />
       )}
-      {operator && <Namespaces />}
     </>
   );
 }
 
 const rightsOf = ["Send", "Listen", "Manage"];
 
-function CreateRule({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
+function CreateRule({ at, onClose, onDone }: { at: string; onClose: () => void; onDone: () => void }) {
   const [name, setName] = useState("");
   const [rights, setRights] = useState<string[]>(["Send", "Listen"]);
   const toggle = (right: string, on: boolean) => setRights(on ? (right === "Manage" ? rightsOf : [...rights, right]) : rights.filter((r) => r !== right && (right === "Manage" || r !== "Manage")));
   return (
     <Dialog title="Create a rule" onClose={onClose}>
-      <Form label="Create" disabled={!rights.length} action={() => call("PUT", `/v1/access?rule=${encodeURIComponent(name)}`, { rights })} onCancel={onClose} onDone={onDone}>
+      <Form label="Create" disabled={!rights.length} action={() => call("PUT", `/v1/access${at}?rule=${encodeURIComponent(name)}`, { rights })} onCancel={onClose} onDone={onDone}>
         <Field label="Name" value={name} onValue={setName} required autocomplete="off" spellcheck={false} />
         <fieldset>
           <legend>Rights</legend>
@@ -111,10 +122,12 @@ function Namespaces() {
   const loaded = useLoad((signal) => call<{ namespaces: Namespace[] }>("GET", "/v1/namespaces?max=1000", undefined, signal), []);
   const [creating, setCreating] = useState(false);
   const [removing, setRemoving] = useState("");
+  const [limiting, setLimiting] = useState("");
   const [name, setName] = useState("");
   const done = () => {
     setCreating(false);
     setRemoving("");
+    setLimiting("");
     loaded.reload();
   };
   return (
@@ -134,13 +147,18 @@ function Namespaces() {
             {
               title: "Change",
               value: () => "",
-              show: (n) =>
-                !readOnly &&
-                n.name !== "default" && (
-                  <button class="danger" onClick={() => setRemoving(n.name)}>
-                    Delete
+              show: (n) => (
+                <span class="buttons">
+                  <button aria-label={`Limits and use of ${n.name}`} onClick={() => setLimiting(n.name)}>
+                    Limits and use
                   </button>
-                ),
+                  {!readOnly && n.name !== "default" && (
+                    <button class="danger" onClick={() => setRemoving(n.name)}>
+                      Delete
+                    </button>
+                  )}
+                </span>
+              ),
             },
           ]}
         />
@@ -157,6 +175,7 @@ function Namespaces() {
           </Form>
         </Dialog>
       )}
+      {limiting && <Limits name={limiting} onClose={() => setLimiting("")} onDone={done} />}
       {removing && (
         <Confirm
           title={`Delete namespace ${removing}`}
@@ -169,5 +188,40 @@ function Namespaces() {
         />
       )}
     </>
+  );
+}
+
+type Limit = "maxEntities" | "maxMessages" | "maxBytes" | "maxRules";
+
+/** Limits shows the limits of a namespace beside what it uses, and changes them. */
+function Limits({ name, onClose, onDone }: { name: string; onClose: () => void; onDone: () => void }) {
+  const route = `/v1/namespaces/${encodeURIComponent(name)}`;
+  const loaded = useLoad((signal) => call<Namespace>("GET", route, undefined, signal), [name]);
+  const [draft, setDraft] = useState<Partial<Record<Limit, string>>>({});
+  const n = loaded.data;
+  const limits: [Limit, string, string][] = [
+    ["maxEntities", "Queues and topics", number(n?.usage?.queuesAndTopics)],
+    ["maxMessages", "Messages", number(n?.usage?.messages)],
+    ["maxBytes", "Bytes on disk", bytes(n?.usage?.diskBytes)],
+    ["maxRules", "Rules of subscriptions", number(n?.usage?.rules)],
+  ];
+  return (
+    <Dialog title={`Limits and use of ${name}`} onClose={onClose}>
+      <Waiting of={loaded} />
+      {n && (
+        <Form
+          label="Save"
+          disabled={readOnly}
+          action={() => call("PATCH", route, Object.fromEntries(Object.entries(draft).map(([k, v]) => [k, Number(v)])))}
+          onCancel={onClose}
+          onDone={onDone}
+        >
+          <p class="quiet">0 means no limit of its own. Its index uses {bytes(n.usage?.memoryBytes) || "an unknown amount"} of memory.</p>
+          {limits.map(([id, label, used]) => (
+            <Field key={id} label={label} type="number" min={0} value={draft[id] ?? String(n[id] ?? 0)} hint={used && `In use: ${used}`} onValue={(v) => setDraft({ ...draft, [id]: v })} />
+          ))}
+        </Form>
+      )}
+    </Dialog>
   );
 }

@@ -202,6 +202,7 @@ export interface Message {
   state: string;
   locked?: boolean;
   lockedUntil?: string;
+  holder?: string; // id of the connection that holds the lock, in a list of locked messages alone
   deliveryCount: number;
   enqueuedAt?: string;
   expiresAt?: string;
@@ -218,7 +219,19 @@ export interface Message {
   contentType?: string;
   to?: unknown;
   replyTo?: unknown;
+  durable?: boolean;
+  priority?: number;
+  ttlMilliseconds?: number;
+  userId?: string;
+  contentEncoding?: string;
+  groupSequence?: number;
+  creationTime?: string;
+  absoluteExpiryTime?: string;
   properties?: Record<string, unknown>;
+  annotations?: Record<string, unknown>;
+  deliveryAnnotations?: Record<string, unknown>;
+  footer?: Record<string, unknown>;
+  data?: string[];
   body?: string;
   bodyBase64?: string;
   value?: unknown;
@@ -294,6 +307,7 @@ export interface Partition {
   replicas: string[];
   entities: number;
   messages: number;
+  contactNs: number; // since the answering member heard from the leader; 0 without a replica
 }
 
 export interface Status {
@@ -301,6 +315,15 @@ export interface Status {
   members: Member[];
   partitions: Partition[];
   formatLevel: number;
+}
+
+/** Condition is something that needs attention, as `peeklock doctor` reports it. */
+export interface Condition {
+  condition: string;
+  severity: string; // critical, warning or info
+  subject: string;
+  detail?: string;
+  mend: string; // commands in it are between backquotes
 }
 
 export interface PlannedMove {
@@ -333,6 +356,10 @@ export interface Namespace {
   name: string;
   hosts?: string[];
   maxEntities?: number;
+  maxMessages?: number;
+  maxBytes?: number;
+  maxRules?: number;
+  usage?: { queuesAndTopics: number; entities: number; messages: number; rules: number; memoryBytes: number; diskBytes: number };
   createdAt: string;
 }
 

@@ -1,13 +1,13 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, type Message, type MessagePage, path, readOnly } from "./api";
 import { type Action, Change, type Selection } from "./change";
 import { go, urlOf } from "./route";
-import { editAgain } from "./send";
-import { bytes, Check, Failed, Field, number, save, Select, Table, time } from "./ui";
+import { bodyBytesMax, bodyBytesShown, bodyFile, bodyText, indented, plain, typeName, wholeMessage } from "./message";
+import { editAgain, Properties, propertiesOf, valuesOf } from "./send";
+import { bytes, Check, Dialog, Failed, Field, Form, number, save, Select, Table, time } from "./ui";
 
 const pageMessages = 50;
-const bodyBytesShown = 64 * 1024;
-const bodyBytesMax = 4 << 20; // of one that is downloaded
+const exportBytesMax = 256 << 20; // the page holds an export in memory
 
 /** Conditions of the query of GET /v1/messages, by the name of their parameter. */
 type Conditions = Partial<Record<"subQueue" | "state" | "session" | "where" | "contains" | "path" | "reason", string>>;
@@ -16,38 +16,6 @@ const names: (keyof Conditions)[] = ["subQueue", "state", "session", "where", "c
 
 function conditionsIn(query: URLSearchParams): Conditions {
   return Object.fromEntries(names.filter((n) => query.has(n)).map((n) => [n, query.get(n)!]));
-}
-
-/** plain returns a value of the JSON form of AMQP as text: {"int": 7} is 7. */
-function plain(value: unknown): string {
-  if (value !== null && typeof value === "object" && !Array.isArray(value)) {
-    const [inner] = Object.values(value);
-    return typeof inner === "object" ? JSON.stringify(inner) : String(inner);
-  }
-  return value === undefined ? "" : String(value);
-}
-
-/** typeName returns the AMQP type of such a value. */
-function typeName(value: unknown): string {
-  if (value === null) {
-    return "null";
-  }
-  return typeof value === "object" && !Array.isArray(value) ? (Object.keys(value)[0] ?? "") : typeof value;
-}
-
-/** bodyOf returns the body as the bytes of a file. */
-function bodyOf(m: Message): Blob {
-  return new Blob([m.bodyBase64 === undefined ? bodyText(m) : Uint8Array.from(atob(m.bodyBase64), (c) => c.charCodeAt(0))]);
-}
-
-function bodyText(m: Message): string {
-  if (m.body !== undefined) {
-    return m.body;
-  }
-  if (m.bodyBase64 !== undefined) {
-    return Array.from(atob(m.bodyBase64), (c) => c.charCodeAt(0).toString(16).padStart(2, "0")).join(" ");
-  }
-  return m.value !== undefined ? JSON.stringify(m.value) : m.sequence !== undefined ? JSON.stringify(m.sequence) : "";
 }
 
 function stateOf(m: Message): string {
@@ -63,15 +31,16 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   const [looked, setLooked] = useState(0);
   const [error, setError] = useState<Error>();
   const [chosen, setChosen] = useState<Set<number>>(new Set());
-  const [open, setOpen] = useState<number>();
+  const [open, setOpen] = useState<number | undefined>(() => Number(query.get("message")) || undefined);
+  const [exporting, setExporting] = useState("");
   const [change, setChange] = useState<{ action: Action; selection: Selection }>();
   const [done, setDone] = useState("");
   const dead = conditions.subQueue === "deadLetter";
   const set = (n: keyof Conditions) => (value: string) => setConditions({ ...conditions, [n]: value });
-  const load = async (start: number, keep: Message[]) => {
+  const given = Object.fromEntries(names.filter((n) => conditions[n]).map((n) => [n, conditions[n]!]));
+  const load = async (start: number, keep: Message[], shown?: number) => {
     setError(undefined);
-    const given = Object.fromEntries(names.filter((n) => conditions[n]).map((n) => [n, conditions[n]!]));
-    go(urlOf(kind, name, { tab: "messages", ...given }), true);
+    go(urlOf(kind, name, { tab: "messages", ...given, ...(shown !== undefined && { message: String(shown) }) }), true);
     try {
       const page = await call<MessagePage>("GET", `/v1/messages/${path(name)}?${new URLSearchParams({ ...given, from: String(start), max: String(pageMessages), bodyBytes: String(bodyBytesShown) })}`);
       setFound([...keep, ...(page.messages ?? [])]);
@@ -82,6 +51,45 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
       setError(e as Error);
     }
   };
+  /** toggle opens a message, or closes the one that is open. */
+  const toggle = (n: number) => {
+    const next = n === open ? undefined : n;
+    setOpen(next);
+    go(urlOf(kind, name, { tab: "messages", ...given, ...(next !== undefined && { message: String(next) }) }), true);
+  };
+  /** dump downloads all messages that meet the conditions, as `peeklock message dump` writes them. */
+  const dump = async () => {
+    setError(undefined);
+    setDone("");
+    const lines: string[] = [];
+    try {
+      for (let next = 0, all = false, size = 0; !all; ) {
+        const page = await call<MessagePage>("GET", `/v1/messages/${path(name)}?${new URLSearchParams({ ...given, from: String(next), max: String(pageMessages), bodyBytes: String(bodyBytesMax) })}`);
+        for (const m of page.messages ?? []) {
+          if (m.bodyCut) {
+            throw new Error(`Message ${m.sequenceNumber} has a body of ${bytes(m.bodyBytes)}, and an export holds up to ${bytes(bodyBytesMax)} of each: receive it with a client.`);
+          }
+          lines.push(JSON.stringify(m));
+          size += lines.at(-1)!.length;
+        }
+        if (size > exportBytesMax) {
+          throw new Error(`The export is larger than ${bytes(exportBytesMax)}: use peeklock message dump.`);
+        }
+        ({ next, end: all } = page);
+        setExporting(`${number(lines.length)} messages so far…`);
+      }
+      save(new Blob(lines.map((l) => `${l}\n`)), `${name.replaceAll("/", "-")}.jsonl`);
+      setDone(`${number(lines.length)} messages were exported.`);
+    } catch (e) {
+      setError(e as Error);
+    }
+    setExporting("");
+  };
+  useEffect(() => {
+    if (query.has("message") || names.some((n) => query.has(n))) {
+      void load(0, [], open); // the URL of a view that was shared
+    }
+  }, []);
   const search = () => {
     setChosen(new Set());
     setOpen(undefined);
@@ -97,7 +105,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   const has = (state: string) => found?.some((m) => chosen.has(m.sequenceNumber) && m.state === state);
   const ofChosen = (action: Action) => () => setChange({ action, selection: { subQueue: conditions.subQueue, sequences: [...chosen] } });
   const ofAll = (action: Action) => () => {
-    const { state, ...others } = Object.fromEntries(names.filter((n) => conditions[n]).map((n) => [n, conditions[n]!]));
+    const { state, ...others } = given;
     setChange({ action, selection: { ...others, ...(state && { states: [state] }) } });
   };
   const shown = found?.find((m) => m.sequenceNumber === open);
@@ -132,6 +140,10 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
           <button type="submit" class="main">
             Browse
           </button>
+          <button type="button" disabled={!!exporting} onClick={dump}>
+            Export
+          </button>
+          {exporting && <span role="status">{exporting}</span>}
         </p>
       </form>
       <Failed error={error} />
@@ -209,7 +221,7 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
                     },
                   ]
                 : []),
-              { title: "Number", value: (m) => m.sequenceNumber, show: (m) => <button onClick={() => setOpen(m.sequenceNumber === open ? undefined : m.sequenceNumber)}>{m.sequenceNumber}</button> },
+              { title: "Number", value: (m) => m.sequenceNumber, show: (m) => <button aria-expanded={m.sequenceNumber === open} onClick={() => toggle(m.sequenceNumber)}>{m.sequenceNumber}</button> },
               { title: "State", value: stateOf },
               { title: "Message id", value: (m) => plain(m.messageId) },
               { title: "Subject", value: (m) => m.subject ?? "" },
@@ -227,7 +239,15 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
           )}
         </>
       )}
-      {shown && <Detail message={shown} name={name} subQueue={conditions.subQueue ?? ""} editable={kind === "queues"} />}
+      {shown && <Detail
+          message={shown}
+          name={name}
+          subQueue={conditions.subQueue ?? ""}
+          onSentAgain={() => {
+            onChange();
+            void search().then(() => setDone("One message was sent again, and its dead letter deleted."));
+          }}
+        />}
       {change && (
         <Change
           {...change}
@@ -244,34 +264,53 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
   );
 }
 
-function Detail({ message: m, name, subQueue, editable }: { message: Message; name: string; subQueue: string; editable: boolean }) {
+/** Row is a value of a section of a message. */
+interface Row {
+  section: string;
+  name: string;
+  value: unknown;
+}
+
+const typed = ["messageId", "correlationId", "to", "replyTo"] as const;
+
+/** rowsOf returns the sections of a message, with the AMQP type of each value. */
+function rowsOf(m: Message): Row[] {
+  const section = (title: string, of: Record<string, unknown> = {}) => Object.entries(of).map(([name, value]) => ({ section: title, name, value }));
+  return [
+    ...section("application", m.properties),
+    ...typed.filter((n) => m[n] !== undefined).map((name) => ({ section: "system", name, value: m[name] })),
+    ...section("annotation", m.annotations),
+    ...section("delivery annotation", m.deliveryAnnotations),
+    ...section("footer", m.footer),
+  ];
+}
+
+function Detail({ message: m, name, subQueue, onSentAgain }: { message: Message; name: string; subQueue: string; onSentAgain: () => void }) {
   const facts: [string, string][] = [
     ["State", stateOf(m)],
     ["Enqueued", time(m.enqueuedAt)],
     ["Due", time(m.scheduledFor)],
     ["Expires", time(m.expiresAt)],
     ["Locked until", time(m.lockedUntil)],
+    ["Held by connection", m.holder ?? ""],
     ["Deliveries", String(m.deliveryCount)],
-    ["Message id", plain(m.messageId)],
-    ["Correlation id", plain(m.correlationId)],
     ["Subject", m.subject ?? ""],
     ["Session", m.sessionId ?? ""],
+    ["Reply to session", m.replyToSessionId ?? ""],
     ["Content type", m.contentType ?? ""],
-    ["To", plain(m.to)],
-    ["Reply to", plain(m.replyTo)],
+    ["Content encoding", m.contentEncoding ?? ""],
+    ["Time to live", m.ttlMilliseconds === undefined ? "" : `${number(m.ttlMilliseconds / 1000)} s`],
+    ["Priority", plain(m.priority)],
+    ["Durable", plain(m.durable)],
     ["Dead-letter reason", m.deadLetterReason ?? ""],
     ["Description", m.deadLetterErrorDescription ?? ""],
     ["Dead-letter source", m.deadLetterSource ?? ""],
   ];
   const [note, setNote] = useState("");
-  let text = bodyText(m);
-  if (m.body !== undefined && !m.bodyCut) {
-    try {
-      text = JSON.stringify(JSON.parse(m.body), null, 2);
-    } catch {
-      // It is no JSON, and is shown as it is.
-    }
-  }
+  const [editing, setEditing] = useState(false);
+  const [text, kind] = m.bodyCut ? [bodyText(m), "text"] : m.body === undefined ? [bodyText(m), m.bodyBase64 === undefined ? "AMQP value" : "bytes"] : indented(m.body);
+  const rows = rowsOf(m);
+  const [topic] = name.split(/\/Subscriptions\//i);
   return (
     <article>
       <h3>Message {m.sequenceNumber}</h3>
@@ -285,37 +324,33 @@ function Detail({ message: m, name, subQueue, editable }: { message: Message; na
             </div>
           ))}
       </dl>
-      {m.properties && (
+      {rows.length > 0 && (
         <Table
-          name="Application properties"
-          rows={Object.entries(m.properties)}
-          id={([k]) => k}
+          name="Properties"
+          rows={rows}
+          id={(r) => `${r.section}/${r.name}`}
           empty=""
           columns={[
-            { title: "Property", value: ([k]) => k },
-            { title: "Type", value: ([, v]) => typeName(v) },
-            { title: "Value", value: ([, v]) => plain(v) },
+            { title: "Property", value: (r) => r.name },
+            { title: "AMQP type", value: (r) => typeName(r.value) },
+            { title: "Value", value: (r) => plain(r.value) },
+            { title: "Section", value: (r) => r.section },
           ]}
         />
       )}
       <p class="quiet">
-        Body of {bytes(m.bodyBytes)}
+        Body of {bytes(m.bodyBytes)}, {kind}
         {m.bodyCut && `, of which the first ${bytes(bodyBytesShown)} are shown`}
       </p>
       <pre tabIndex={0} aria-label="Body">
         {text}
       </pre>
-      <p>
+      <p class="buttons">
         <button
           onClick={async () => {
-            const query = new URLSearchParams({ ...(subQueue && { subQueue }), sequence: String(m.sequenceNumber), max: "1", bodyBytes: String(bodyBytesMax) });
             try {
-              const page = m.bodyCut ? await call<MessagePage>("GET", `/v1/messages/${path(name)}?${query}`) : { messages: [m] };
-              const [whole] = page.messages ?? [];
-              if (!whole) {
-                throw new Error("The message is gone.");
-              }
-              save(bodyOf(whole), `message-${m.sequenceNumber}`);
+              const whole = m.bodyCut ? await wholeMessage(name, subQueue, m.sequenceNumber) : m;
+              save(bodyFile(whole), `message-${m.sequenceNumber}`);
               setNote(whole.bodyCut ? `The file has the first ${bytes(bodyBytesMax)}: receive the message with a client for the rest.` : "");
             } catch (e) {
               setNote((e as Error).message);
@@ -324,36 +359,72 @@ function Detail({ message: m, name, subQueue, editable }: { message: Message; na
         >
           Download the body
         </button>
-      </p>
-      {note && <p role="status">{note}</p>}
-      {editable && !readOnly && m.body !== undefined && !m.bodyCut && (
-        <p>
+        {!readOnly && !m.bodyCut && (
           <button
             onClick={() => {
-              editAgain({
-                body: m.body!,
-                broker: {
-                  MessageId: plain(m.messageId),
-                  SessionId: m.sessionId ?? "",
-                  CorrelationId: plain(m.correlationId),
-                  Label: m.subject ?? "",
-                  ContentType: m.contentType ?? "",
-                  To: plain(m.to),
-                  ReplyTo: plain(m.replyTo),
-                  ReplyToSessionId: m.replyToSessionId ?? "",
-                },
-                properties: Object.entries(m.properties ?? {}).map(([k, v]) => {
-                  const type = typeof v === "boolean" ? "boolean" : typeof v === "string" ? "text" : "number";
-                  return { name: k, type, value: plain(v) };
-                }),
-              });
-              go(urlOf("queues", name, { tab: "send" }));
+              const { DeadLetterReason: _reason, DeadLetterErrorDescription: _description, ...properties } = m.properties ?? {};
+              editAgain({ ...m, properties });
+              go(urlOf(topic === name ? "queues" : "topics", topic, { tab: "send" }));
             }}
           >
-            Edit a copy and send it
+            Edit a copy and send it{topic !== name && " to the topic"}
           </button>
-        </p>
+        )}
+        {!readOnly && subQueue && !m.bodyCut && <button onClick={() => setEditing(true)}>Edit and send again</button>}
+      </p>
+      {note && <p role="status">{note}</p>}
+      {editing && (
+        <SendAgain
+          message={m}
+          name={name}
+          subQueue={subQueue}
+          topic={topic === name ? "" : topic!}
+          onClose={() => setEditing(false)}
+          onDone={() => {
+            setEditing(false);
+            onSentAgain();
+          }}
+        />
       )}
     </article>
+  );
+}
+
+/** SendAgain sends a dead letter changed and deletes it, both or neither. */
+function SendAgain({ message: m, name, subQueue, topic, onClose, onDone }: { message: Message; name: string; subQueue: string; topic: string; onClose: () => void; onDone: () => void }) {
+  const { DeadLetterReason: _reason, DeadLetterErrorDescription: _description, ...old } = m.properties ?? {};
+  const [body, setBody] = useState(m.body);
+  const [properties, setProperties] = useState(() => propertiesOf(old));
+  const [newId, setNewId] = useState(false);
+  const [to, setTo] = useState(topic);
+  const send = async () => {
+    const set = valuesOf(properties);
+    await call("POST", `/v1/redrive/${path(name)}`, {
+      subQueue,
+      sequences: [m.sequenceNumber],
+      set,
+      remove: Object.keys(old).filter((n) => !(n in set)),
+      newId,
+      ...(body !== m.body && { body }),
+      ...(to && { to }),
+    });
+  };
+  return (
+    <Dialog title={`Edit dead letter ${m.sequenceNumber} and send it again`} onClose={onClose}>
+      <Form label="Send again" action={send} onCancel={onClose} onDone={onDone}>
+        <p>The changed message is sent, and the dead letter is deleted: both or neither.</p>
+        {body === undefined ? (
+          <p class="quiet">Its body is not text and stays as it is.</p>
+        ) : (
+          <label class="field">
+            <span>Body</span>
+            <textarea rows={6} value={body} onInput={(e) => setBody(e.currentTarget.value)} spellcheck={false} />
+          </label>
+        )}
+        <Properties list={properties} onChange={setProperties} />
+        <Check label="A new message id, instead of the same" value={newId} onValue={setNewId} />
+        <Field label="To" value={to} required={!!topic} onValue={setTo} hint={topic ? "A topic sends it to all its subscriptions. To return it to this subscription alone, send it again without changes" : "Empty: to this queue"} spellcheck={false} />
+      </Form>
+    </Dialog>
   );
 }

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
-import { call, type Member, type Move, type PlannedMove, readOnly, type Status } from "./api";
-import { bytes, Confirm, Dialog, Failed, Form, number, Select, Table, useLoad, Waiting } from "./ui";
+import { call, type Member, type Move, type Partition, type PlannedMove, readOnly, type Status } from "./api";
+import { ClusterConditions } from "./overview";
+import { bytes, Check, Confirm, Dialog, Failed, Field, Form, number, Select, Table, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
 
@@ -19,7 +20,10 @@ export function Cluster() {
   );
   const [error, setError] = useState<Error>();
   const [removing, setRemoving] = useState<Member>();
+  const [changing, setChanging] = useState<Member>();
+  const [replacing, setReplacing] = useState<Member>();
   const [transferring, setTransferring] = useState<number>();
+  const [moving, setMoving] = useState<Partition>();
   const [plan, setPlan] = useState<PlannedMove[]>();
   const names = new Map(loaded.data?.members.map((m) => [m.id, m.name || m.id]));
   const nameOf = (id: string) => names.get(id) ?? id;
@@ -38,6 +42,7 @@ export function Cluster() {
       <h1>Cluster</h1>
       <Waiting of={loaded} />
       <Failed error={error} />
+      <ClusterConditions />
       {d && (
         <>
           <p class="quiet">
@@ -53,6 +58,7 @@ export function Cluster() {
               { title: "Name", value: (m) => m.name },
               { title: "State", value: (m) => m.state, show: (m) => <States of={m} /> },
               { title: "Zone", value: (m) => m.zone ?? "" },
+              { title: "Weight", value: (m) => m.weight ?? 0, numeric: true },
               { title: "Leads", value: (m) => m.leads, numeric: true },
               { title: "Replicas", value: (m) => m.holds, numeric: true },
               { title: "AMQP", value: (m) => m.amqp },
@@ -64,6 +70,8 @@ export function Cluster() {
                   !readOnly && (
                     <span class="buttons">
                       {m.drained ? <button onClick={act("POST", `/v1/members/${m.id}/undrain`)}>Undrain</button> : <button onClick={act("POST", `/v1/members/${m.id}/drain`)}>Drain</button>}
+                      <button onClick={() => setChanging(m)}>Zone and weight</button>
+                      <button onClick={() => setReplacing(m)}>Replace</button>
                       <button class="danger" onClick={() => setRemoving(m)}>
                         Remove
                       </button>
@@ -130,7 +138,18 @@ export function Cluster() {
               { title: "Entities", value: (p) => p.entities, numeric: true },
               { title: "Messages", value: (p) => p.messages, numeric: true },
               { title: "Applied", value: (p) => p.applied, numeric: true },
-              { title: "Change", value: () => "", show: (p) => !readOnly && p.replicas.length > 1 && <button onClick={() => setTransferring(p.id)}>Transfer</button> },
+              { title: "Heard from the leader", value: (p) => p.contactNs, numeric: true, show: (p) => (p.contactNs ? `${number(Math.round(p.contactNs / 1e6))} ms ago` : "") },
+              {
+                title: "Change",
+                value: () => "",
+                show: (p) =>
+                  !readOnly && (
+                    <span class="buttons">
+                      {p.replicas.length > 1 && <button onClick={() => setTransferring(p.id)}>Transfer</button>}
+                      <button onClick={() => setMoving(p)}>Move</button>
+                    </span>
+                  ),
+              },
             ]}
           />
         </>
@@ -145,6 +164,38 @@ export function Cluster() {
           onClose={() => setRemoving(undefined)}
           onDone={() => {
             setRemoving(undefined);
+            loaded.reload();
+          }}
+        />
+      )}
+      {changing && (
+        <ChangeMember
+          member={changing}
+          onClose={() => setChanging(undefined)}
+          onDone={() => {
+            setChanging(undefined);
+            loaded.reload();
+          }}
+        />
+      )}
+      {replacing && d && (
+        <ReplaceMember
+          member={replacing}
+          members={d.members.filter((m) => m.id !== replacing.id)}
+          onClose={() => setReplacing(undefined)}
+          onDone={() => {
+            setReplacing(undefined);
+            loaded.reload();
+          }}
+        />
+      )}
+      {moving && d && (
+        <MovePartition
+          partition={moving}
+          members={d.members}
+          onClose={() => setMoving(undefined)}
+          onDone={() => {
+            setMoving(undefined);
             loaded.reload();
           }}
         />
@@ -172,6 +223,19 @@ export function Cluster() {
                 loaded.reload();
               }}
             >
+              <Table
+                name="Before and after"
+                rows={d ? balance(d.members, d.status.partitions, plan) : []}
+                id={(b) => b.member.id}
+                empty=""
+                columns={[
+                  { title: "Member", value: (b) => nameOf(b.member.id) },
+                  { title: "Replicas now", value: (b) => b.now, numeric: true },
+                  { title: "Then", value: (b) => b.then, numeric: true },
+                  { title: "Preferred leader now", value: (b) => b.leadsNow, numeric: true },
+                  { title: "Leader then", value: (b) => b.leadsThen, numeric: true },
+                ]}
+              />
               <Table
                 name="Planned moves"
                 rows={plan}
@@ -212,6 +276,62 @@ function Transfer({ partition, members, onClose, onDone }: { partition: number; 
     <Dialog title={`Transfer the leadership of partition ${partition}`} onClose={onClose}>
       <Form label="Transfer" disabled={!to} action={() => call("POST", `/v1/partitions/${partition}/transfer`, { to })} onCancel={onClose} onDone={onDone}>
         <Select label="Next leader" value={to} onValue={setTo} required options={[["", "Choose a member"], ...members.map((m): [string, string] => [m.id, m.name])]} />
+      </Form>
+    </Dialog>
+  );
+}
+
+/** balance returns the replicas of each member, and the partitions that prefer it as leader, before and after a plan. */
+function balance(members: Member[], partitions: Partition[], plan: PlannedMove[]) {
+  const planned = new Map(plan.map((m) => [m.partition, m]));
+  const now = partitions.map((p) => planned.get(p.id)?.from ?? p.replicas);
+  const then = partitions.map((p) => planned.get(p.id)?.to ?? p.replicas);
+  const holds = (of: string[][], id: string) => of.filter((replicas) => replicas.includes(id)).length;
+  const leads = (of: string[][], id: string) => of.filter((replicas) => replicas[0] === id).length;
+  return members.map((member) => ({ member, now: holds(now, member.id), then: holds(then, member.id), leadsNow: leads(now, member.id), leadsThen: leads(then, member.id) }));
+}
+
+function ChangeMember({ member, onClose, onDone }: { member: Member; onClose: () => void; onDone: () => void }) {
+  const [zone, setZone] = useState(member.zone ?? "");
+  const [weight, setWeight] = useState(String(member.weight ?? ""));
+  return (
+    <Dialog title={`Zone and weight of ${member.name}`} onClose={onClose}>
+      <Form label="Save" action={() => call("PATCH", `/v1/members/${member.id}`, { zone, weight: Number(weight) })} onCancel={onClose} onDone={onDone}>
+        <Field label="Zone" value={zone} onValue={setZone} hint="Replicas of a partition are placed in different zones" spellcheck={false} />
+        <Field label="Weight" type="number" min={1} max={100} required value={weight} onValue={setWeight} hint="Its share of the replicas, compared with other members" />
+      </Form>
+    </Dialog>
+  );
+}
+
+function ReplaceMember({ member, members, onClose, onDone }: { member: Member; members: Member[]; onClose: () => void; onDone: () => void }) {
+  const [to, setTo] = useState("");
+  const [typed, setTyped] = useState("");
+  return (
+    <Dialog title={`Replace member ${member.name}`} onClose={onClose}>
+      <Form label="Replace" danger disabled={!to || typed !== member.name} action={() => call("POST", `/v1/members/${member.id}/replace`, { with: to })} onCancel={onClose} onDone={onDone}>
+        <p>The other member gets all replicas of {member.name}, which never joins again. This takes as long as copying its data.</p>
+        <Select label="By" value={to} onValue={setTo} required options={[["", "Choose a member"], ...members.map((m): [string, string] => [m.id, m.name])]} />
+        <Field label={`Type ${member.name} to confirm`} value={typed} onValue={setTyped} autocomplete="off" spellcheck={false} />
+      </Form>
+    </Dialog>
+  );
+}
+
+/** MovePartition chooses the members that are to have replicas of a partition. */
+function MovePartition({ partition: p, members, onClose, onDone }: { partition: Partition; members: Member[]; onClose: () => void; onDone: () => void }) {
+  const [chosen, setChosen] = useState(p.replicas);
+  const toggle = (id: string, on: boolean) => setChosen(on ? [...chosen, id] : chosen.filter((c) => c !== id));
+  return (
+    <Dialog title={`Move partition ${p.id}`} onClose={onClose}>
+      <Form label="Move" disabled={!chosen.length} action={() => call("POST", `/v1/partitions/${p.id}/move`, { members: chosen })} onCancel={onClose} onDone={onDone}>
+        <fieldset>
+          <legend>Members with a replica</legend>
+          {members.map((m) => (
+            <Check key={m.id} label={m.name || m.id} value={chosen.includes(m.id)} onValue={(on) => toggle(m.id, on)} />
+          ))}
+        </fieldset>
+        <Select label="Preferred leader" value={chosen[0] ?? ""} onValue={(id) => setChosen([id, ...chosen.filter((c) => c !== id)])} options={chosen.map((id): [string, string] => [id, members.find((m) => m.id === id)?.name ?? id])} />
       </Form>
     </Dialog>
   );

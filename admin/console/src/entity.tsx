@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { call, type Counts, type Entity, type Kind, list, path, type RatesPage, readOnly, type Rule } from "./api";
+import { Rules as AccessRules } from "./access";
 import { Browse } from "./browse";
 import { Clients } from "./clients";
 import { Create } from "./entities";
@@ -47,7 +48,7 @@ function CountTiles({ counts }: { counts?: Counts }) {
 export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subscriptions"; name: string; tab: string; query: URLSearchParams }) {
   const loaded = useLoad((signal) => call<Entity>("GET", `/v1/${kind}/${path(name)}`, undefined, signal), [kind, name], every);
   const e = loaded.data;
-  const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), clients: "Clients", settings: "Settings" };
+  const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), clients: "Clients", ...(kind === "queues" && { access: "Access" }), settings: "Settings" };
   const [topic] = name.split(/\/Subscriptions\//i);
   return (
     <>
@@ -73,12 +74,15 @@ export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subsc
           {tab === "sessions" && <Sessions name={name} />}
           {tab === "rules" && <Rules name={name} />}
           {tab === "clients" && <Clients name={name} />}
+          {tab === "access" && <EntityAccess name={name} />}
           {tab === "settings" && <SettingsTab kind={kind} name={name} entity={e} onChange={loaded.reload} />}
         </>
       )}
     </>
   );
 }
+
+const EntityAccess = ({ name }: { name: string }) => <AccessRules of={name} empty="It has no rules of its own. Keys of the namespace are valid here, too." />;
 
 const ratesEvery = 10000; // milliseconds; the members sample as often
 
@@ -179,7 +183,8 @@ function Rules({ name }: { name: string }) {
         <p>
           <button class="main" onClick={() => setAdding(true)}>
             Add a rule
-          </button>
+          </button>{" "}
+          <a href={urlOf("topics", name.split(/\/Subscriptions\//i)[0], { tab: "send" })}>Try a message</a>
         </p>
       )}
       {adding && (
@@ -301,9 +306,10 @@ export function TopicPage({ name, tab }: { name: string; tab: string }) {
             <Tile name="Scheduled" value={number(loaded.data.counts?.scheduled)} />
             <Tile name="Size" value={bytes(loaded.data.counts?.bytes)} />
           </dl>
-          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", rates: "Last hour", send: "Send", clients: "Clients", settings: "Settings" }} />
+          <Tabs kind="topics" name={name} tab={tab} tabs={{ subscriptions: "Subscriptions", rates: "Last hour", send: "Send", clients: "Clients", access: "Access", settings: "Settings" }} />
           {tab === "rates" && <RatesTab name={name} />}
           {tab === "clients" && <Clients name={name} />}
+          {tab === "access" && <EntityAccess name={name} />}
           {tab === "send" && <Send name={name} sessions={false} topic onSent={subscriptions.reload} />}
           {tab === "settings" && <SettingsTab kind="topics" name={name} entity={loaded.data} onChange={loaded.reload} />}
           {tab === "subscriptions" && (

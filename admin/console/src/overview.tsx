@@ -1,50 +1,13 @@
-import { call, type Entity, type Kind, list, type RatesPage, type Status } from "./api";
+import { call, type Condition, type Entity, type Kind, list, type RatesPage, type Status } from "./api";
 import { Welcome } from "./connect";
 import { Hour } from "./rates";
 import { urlOf } from "./route";
-import { number, rate, Table, useLoad, Waiting } from "./ui";
+import { Failed, number, rate, Table, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
 const ratesEvery = 10000; // the member samples as often
+const conditionsEvery = 5000;
 const busiest = 10; // rows of the tables
-
-interface Condition {
-  text: string;
-  remedy: string;
-}
-
-/** conditionsOf lists what an operator has to look after, worst first. */
-function conditionsOf(status: Status | undefined, queues: Entity[]): Condition[] {
-  const found: Condition[] = [];
-  if (status) {
-    const leaderless = status.partitions.filter((p) => !p.leader);
-    if (leaderless.length) {
-      found.push({
-        text: `${leaderless.length} of ${status.partitions.length} partitions have no leader`,
-        remedy: "Start the members that are away. Messages of these partitions wait until a majority of their replicas is alive.",
-      });
-    }
-    for (const m of status.members) {
-      if (m.state === "dead" || m.state === "unknown") {
-        found.push({ text: `Member ${m.name || m.id} is ${m.state}`, remedy: "Start it again with its data folder, or replace it: peeklock member replace." });
-      }
-      if (m.readOnly) {
-        found.push({ text: `Member ${m.name} accepts no new messages`, remedy: "Its disk or its memory is nearly full: free space, or receive messages." });
-      }
-      if (m.clockOff) {
-        found.push({ text: `The clock of member ${m.name} is wrong`, remedy: "Check its time synchronization (NTP)." });
-      }
-      if (m.drained) {
-        found.push({ text: `Member ${m.name} is drained`, remedy: `peeklock member undrain ${m.name} lets it lead partitions again.` });
-      }
-    }
-  }
-  const dead = queues.filter((q) => q.counts && q.counts.deadLetter > 0);
-  if (dead.length) {
-    found.push({ text: `${number(dead.length)} queues have dead letters`, remedy: "See why below; send them again when the cause is mended." });
-  }
-  return found;
-}
 
 export function Overview({ operator }: { operator: boolean }) {
   const status = useLoad((signal) => (operator ? call<Status>("GET", "/v1/status", undefined, signal) : Promise.resolve(undefined)), [operator], every);
@@ -54,13 +17,12 @@ export function Overview({ operator }: { operator: boolean }) {
   const sum = (of: (c: NonNullable<Entity["counts"]>) => number) => rows.reduce((total, q) => total + (q.counts ? of(q.counts) : 0), 0);
   const active = sum((c) => c.active);
   const dead = sum((c) => c.deadLetter);
-  const conditions = conditionsOf(status.data, rows);
   const alive = status.data?.members.filter((m) => m.state === "alive").length;
   if (queues.data && !rows.length) {
     return (
       <>
         <h1>Overview</h1>
-        <Conditions list={conditions} />
+        {operator && <ClusterConditions />}
         <Welcome />
       </>
     );
@@ -69,7 +31,7 @@ export function Overview({ operator }: { operator: boolean }) {
     <>
       <h1>Overview</h1>
       <Waiting of={queues} />
-      <Conditions list={conditions} />
+      {operator && <ClusterConditions />}
       <dl class="tiles">
         {status.data && <Tile name="Members alive" value={`${alive} of ${status.data.members.length}`} />}
         <Tile name="Queues" value={number(rows.length)} />
@@ -121,18 +83,28 @@ export function Overview({ operator }: { operator: boolean }) {
   );
 }
 
-function Conditions({ list: conditions }: { list: Condition[] }) {
-  if (!conditions.length) {
-    return null;
-  }
+/** ClusterConditions shows what needs attention in the words of `peeklock doctor`, with the way to mend it. */
+export function ClusterConditions() {
+  const of = useLoad((signal) => call<{ conditions: Condition[] }>("GET", "/v1/conditions", undefined, signal), [], conditionsEvery);
+  const list = of.data?.conditions;
   return (
-    <ul class="conditions" aria-label="Conditions">
-      {conditions.map((c) => (
-        <li key={c.text}>
-          <strong>{c.text}.</strong> {c.remedy}
-        </li>
-      ))}
-    </ul>
+    <>
+      <Failed error={of.error} at={list && of.at} />
+      {list?.length === 0 && <p class="quiet">Nothing needs attention.</p>}
+      {!!list?.length && (
+        <ul class={list.some((c) => c.severity !== "info") ? "conditions bad-edge" : "conditions"} aria-label="Conditions">
+          {list.map((c) => (
+            <li key={`${c.condition} ${c.subject}`}>
+              <strong>
+                {c.condition}, {c.severity}:
+              </strong>{" "}
+              {c.subject}
+              {c.detail && `: ${c.detail}`}. {c.mend.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
   );
 }
 

@@ -1,9 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
-import { path, readOnly, request } from "./api";
+import { path, readOnly, request, session } from "./api";
+import { bodyBytesShown as bodyBytesMax, indented } from "./message";
+import { OtherHost } from "./send";
 import { Failed, save, time } from "./ui";
-
-/** bodyBytesMax is how much of a body is shown; the rest can be downloaded. */
-const bodyBytesMax = 64 * 1024;
 
 interface Received {
   system: Record<string, unknown>; // BrokerProperties
@@ -56,6 +55,9 @@ export function Receive({ name, sessions, onChange }: { name: string; sessions: 
   };
   if (readOnly) {
     return null;
+  }
+  if (session.namespace) {
+    return <OtherHost />;
   }
   if (sessions) {
     return <p class="quiet">Receivers of this entity accept a session first, which HTTP cannot: use an AMQP client or peeklock message receive.</p>;
@@ -127,14 +129,7 @@ export function Receive({ name, sessions, onChange }: { name: string; sessions: 
 }
 
 function Body({ of }: { of: Received }) {
-  let text = of.text;
-  if (of.contentType.includes("json") && of.body.size <= bodyBytesMax) {
-    try {
-      text = JSON.stringify(JSON.parse(text), null, 2);
-    } catch {
-      // It is shown as it is.
-    }
-  }
+  const [text] = of.body.size <= bodyBytesMax ? indented(of.text) : [of.text];
   return (
     <>
       <pre tabIndex={0} aria-label="Body">
