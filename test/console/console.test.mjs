@@ -305,6 +305,71 @@ describe("without a key, on the machine of the member", () => {
     assert.equal((await m.cli("subscription", "show", "tried/Subscriptions/all")).counts.active, 0); // nothing was sent
   });
 
+  test("a message keeps the AMQP type of every value when it is copied, saved, exported and imported", async (t) => {
+    await m.cli("queue", "create", "typed");
+    await m.cli("queue", "create", "loaded");
+    const form = { messageId: { ulong: 7 }, subject: "order", properties: { big: { long: "9007199254740993" }, small: { int: 7 }, when: { timestamp: "2026-11-20T12:00:00Z" } }, value: { list: [{ short: 1 }, "a"] } };
+    const sent = await fetch(`${m.server}/typed/messages`, { method: "POST", headers: { "Content-Type": "application/vnd.peeklock.messages+json" }, body: JSON.stringify([form]) });
+    assert.equal(sent.status, 201);
+    /** formsOf returns the messages of a queue without what the broker sets. */
+    const formsOf = async (queue) => (await (await fetch(`${m.server}/v1/messages/${queue}`)).json()).messages.map(({ messageId, subject, properties, value }) => ({ messageId, subject, properties, value }));
+    const whole = await formsOf("typed");
+    assert.deepEqual(whole[0], form);
+
+    const page = await open(t, `${m.server}/console/queues/typed`);
+    await button(page, "Browse").click();
+    await page.getByRole("region", { name: "Messages" }).getByRole("row").nth(1).getByRole("button").click();
+    await page.getByRole("region", { name: "Properties" }).getByRole("row").filter({ hasText: "long" }).filter({ hasText: "9007199254740993" }).waitFor();
+    await page.reload(); // the open message has a URL
+    await page.getByRole("region", { name: "Properties" }).getByRole("row").filter({ hasText: "timestamp" }).waitFor();
+    await button(page, "Edit a copy and send it").click();
+    const [saved] = await Promise.all([page.waitForEvent("download"), button(page, "Save the message").click()]);
+    await page.getByLabel("Subject (label)").fill("other");
+    await button(page, "Send").click();
+    await page.getByText("One message was sent.").waitFor();
+    await page.getByLabel("Open a saved message").setInputFiles(await saved.path());
+    await until(async () => assert.equal(await page.getByLabel("Subject (label)").inputValue(), "order"));
+    await button(page, "Send").click();
+    await page.getByText("One message was sent.").waitFor();
+    assert.deepEqual(await formsOf("typed"), [form, { ...form, subject: "other" }, form]);
+
+    await page.getByRole("link", { name: "Messages" }).click();
+    const [exported] = await Promise.all([page.waitForEvent("download"), button(page, "Export").click()]);
+    await page.goto(`${m.server}/console/queues/loaded?tab=send`);
+    await page.getByLabel("File to import").setInputFiles(await exported.path());
+    await page.getByText("3 messages were sent.").waitFor();
+    assert.deepEqual(await formsOf("loaded"), await formsOf("typed"));
+    await m.cli("message", "load", "loaded", "--file", await exported.path()); // the file is one of message dump
+    assert.equal((await formsOf("loaded")).length, 6);
+    await page.getByLabel("File to import").setInputFiles({ name: "wrong", mimeType: "text/plain", buffer: Buffer.from("{}\nno message") });
+    await page.getByRole("alert").filter({ hasText: "Line 2" }).waitFor();
+  });
+
+  test("a dead letter is edited and sent again in one step, and a body that is XML has lines", async (t) => {
+    await m.cli("queue", "create", "mended");
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    await client.createSender("mended").sendMessages({ body: Buffer.from("<order><id>7</id><script>x</script></order>"), messageId: "m-7", applicationProperties: { tries: 1, drop: "x" } });
+    const receiver = client.createReceiver("mended");
+    const [bad] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    await receiver.deadLetterMessage(bad, { deadLetterReason: "no customer" });
+
+    const page = await open(t, `${m.server}/console/queues/mended?subQueue=deadLetter`);
+    await page.getByRole("region", { name: "Messages" }).getByRole("row").nth(1).getByRole("button").click();
+    assert.match(await page.locator("pre").innerText(), /^<order>\n {2}<id>7<\/id>\n/); // as text, not as markup
+    await button(page, "Edit and send again").click();
+    await dialog(page).getByLabel("Body").fill("<order/>");
+    await button(dialog(page), "Remove property drop").click();
+    await dialog(page).getByLabel("Value", { exact: true }).first().fill("2");
+    await button(dialog(page), "Send again").click();
+    await page.getByText("One message was sent again").waitFor();
+    const [again] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    assert.deepEqual([again.body.toString(), again.messageId, { ...again.applicationProperties }], ["<order/>", "m-7", { tries: 2 }]);
+    await receiver.completeMessage(again);
+    const { counts } = await m.cli("queue", "show", "mended");
+    assert.deepEqual([counts.active, counts.deadLetter], [0, 0]);
+  });
+
   test("all messages are deleted after the name was typed", async (t) => {
     await m.cli("queue", "create", "full");
     await m.cli("message", "send", "full", "x", "--count", "20");
@@ -357,6 +422,26 @@ describe("without a key, on the machine of the member", () => {
     await button(dialog(page), "Transfer").click();
     await dialog(page).waitFor({ state: "detached" });
     await until(async () => assert.notEqual(await leader(), old));
+
+    await button(row, "Zone and weight").click();
+    await dialog(page).getByLabel("Zone").fill("east");
+    await dialog(page).getByLabel("Weight").fill("20");
+    await button(dialog(page), "Save").click();
+    await dialog(page).waitFor({ state: "detached" });
+    const changed = (await m.cli("member", "list")).members.find((x) => x.name === "member-2");
+    assert.deepEqual([changed.zone, changed.weight], ["east", 20]);
+
+    const replicas = async () => (await m.cli("cluster", "status")).partitions.find((p) => p.id === 1).replicas;
+    await page.getByRole("region", { name: "Partitions" }).getByRole("row").nth(2).getByRole("button", { name: "Move" }).click();
+    await dialog(page).getByRole("checkbox").last().uncheck();
+    await button(dialog(page), "Move").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await until(async () => assert.equal((await replicas()).length, 2), 30_000);
+    await button(page, "Plan a rebalance").click();
+    await dialog(page).getByRole("region", { name: "Before and after" }).getByRole("row").nth(3).waitFor();
+    await dialog(page).getByRole("button", { name: /^Start/ }).click();
+    await dialog(page).waitFor({ state: "detached" });
+    await until(async () => assert.equal((await replicas()).length, 3), 30_000);
   });
 
   test("a rule of access is created, regenerated and revoked, and its keys work and stop working", async (t) => {
@@ -383,6 +468,14 @@ describe("without a key, on the machine of the member", () => {
     await button(dialog(page), "Revoke").click();
     await dialog(page).waitFor({ state: "detached" });
     assert.deepEqual(await m.cli("key", "list"), []);
+
+    await page.goto(`${m.server}/console/queues/guarded?tab=access`);
+    await button(page, "Create a rule").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("own");
+    await dialog(page).getByLabel("Send").uncheck();
+    await button(dialog(page), "Create").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.deepEqual((await m.cli("key", "list", "guarded")).map((k) => [k.name, k.rights]), [["own", ["Listen"]]]);
   });
 
   test("a namespace is created and chosen, and shows its own queues", async (t) => {
@@ -391,11 +484,24 @@ describe("without a key, on the machine of the member", () => {
     await dialog(page).getByLabel("Name", { exact: true }).fill("tenant");
     await button(dialog(page), "Create").click();
     await dialog(page).waitFor({ state: "detached" });
+    await button(page, "Limits and use of tenant").click();
+    await dialog(page).getByLabel("Queues and topics").fill("1");
+    await button(dialog(page), "Save").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.equal((await m.cli("namespace", "show", "tenant")).maxEntities, 1);
     await m.cli("queue", "create", "theirs", "--namespace", "tenant");
     await page.goto(`${m.server}/console/entities`);
     await page.getByLabel("Namespace").selectOption("tenant");
     await page.getByRole("link", { name: "theirs" }).waitFor();
     assert.equal(await page.getByRole("link", { name: "guarded" }).count(), 0);
+    await button(page, "Create").click();
+    await dialog(page).getByLabel("Name", { exact: true }).fill("second");
+    await button(dialog(page), "Create").click();
+    await dialog(page).getByRole("alert").filter({ hasText: "1" }).waitFor(); // the limit, in the server's words
+    await page.keyboard.press("Escape");
+    await page.getByRole("link", { name: "theirs" }).click();
+    await page.getByRole("link", { name: "Send", exact: true }).click();
+    await page.getByText("Open the console at a host of the namespace tenant").waitFor(); // this host's namespace has no queue of that name
   });
 
   test("the overview, the table of queues and the page of a queue show messages per second and the last hour", async (t) => {
@@ -416,7 +522,7 @@ describe("without a key, on the machine of the member", () => {
   test("every page passes axe, dark and light, wide and narrow", async (t) => {
     await m.cli("queue", "create", "pictured");
     await m.cli("message", "send", "pictured", '{"order": 7}');
-    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", connect: "/connect" };
+    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", connections: "/connections", clients: "/queues/pictured?tab=clients", connect: "/connect" };
     for (const colorScheme of ["light", "dark"]) {
       for (const width of [1280, 390]) {
         const page = await open(t, `${m.server}/console`, { colorScheme, viewport: { width, height: 900 } });

@@ -114,11 +114,15 @@ export async function until(check, within = 15_000) {
   }
 }
 
-/** freePort returns a port that nothing listens on. */
+/** freePort returns a port that nothing listens on, below those that systems give to programs which ask for any port. */
 export async function freePort() {
-  const listener = createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => listener.on("listening", resolve));
-  const { port } = listener.address();
-  await new Promise((resolve) => listener.close(resolve));
-  return port;
+  for (;;) {
+    const port = 12_000 + Math.floor(Math.random() * 18_000);
+    const listener = createServer();
+    const isFree = await new Promise((resolve) => listener.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true)));
+    await new Promise((resolve) => listener.close(resolve));
+    if (isFree) {
+      return port;
+    }
+  }
 }
