@@ -321,6 +321,9 @@ func (n *Node) registerQueries() {
 	askRates.Handle(n.queries, func(_ context.Context, q topology.RatesQuery) ([]topology.EntityRates, error) {
 		return n.ledRates(q), nil
 	})
+	askFigures.Handle(n.queries, func(_ context.Context, q topology.FiguresQuery) ([]topology.Figures, error) {
+		return n.ledFigures(q), nil
+	})
 	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
 	n.registerClientQueries()
 }

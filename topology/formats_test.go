@@ -18,5 +18,7 @@ func TestConnectionFormats(t *testing.T) {
 		{Name: "28 close connection, reply", Of: false},
 		{Name: "29 lock holders, query", Of: LockQuery{}},
 		{Name: "29 lock holders, reply", Of: []LockHolder{}},
+		{Name: "31 figures, query", Of: FiguresQuery{}},
+		{Name: "31 figures, reply", Of: []Figures{}},
 	}, filter.Text("value"))
 }

@@ -59,6 +59,7 @@ const (
 	QueryCloseConnection QueryKind = 28 // of a client, at its member
 	QueryLockHolders     QueryKind = 29 // which connections of a member hold locks
 	QueryRates           QueryKind = 30 // of entities whose partitions a member leads
+	QueryFigures         QueryKind = 31 // of a namespace, in the partitions that a member leads
 )
 
 // ReplyStatus says how a query ended.
