@@ -87,6 +87,7 @@ func (s *core) authorize(r *http.Request, v *requestContext, n operation.Right, 
 		return err
 	}
 	v.caller, v.operator = grant.Name, grant.Operator
+	v.expires, v.valid = grant.Expires, grant.Valid
 	if grant.OwnNamespace {
 		v.namespace, v.keyNamespace = grant.Namespace, v.namespace
 	}

@@ -118,14 +118,7 @@ func (s *controlAPI) listRates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := api.Rates{EverySeconds: topology.RatesEvery}
-	list := s.config.Control.Rates(r.Context(), topology.RatesQuery{Namespace: contextOf(r).namespace, Total: withTotal})
-	if withTotal && len(list) > 0 && list[0].Name == "" {
-		answer.Total, list = &list[0], list[1:]
-	}
-	busy := func(e *topology.EntityRates) float64 { return e.Incoming + e.Outgoing }
-	slices.SortStableFunc(list, func(a, b topology.EntityRates) int { return cmp.Compare(busy(&b), busy(&a)) })
-	answer.Entities = append([]topology.EntityRates{}, list[:min(limit, len(list))]...)
+	answer := ratesOf(s.config.Control.Rates(r.Context(), topology.RatesQuery{Namespace: contextOf(r).namespace, Total: withTotal}), limit)
 	s.writeJSON(w, r, http.StatusOK, answer)
 	return nil
 }

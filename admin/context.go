@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -15,6 +16,8 @@ type requestContext struct {
 	trusted        bool            // admitted without a key
 	operator       bool            // the caller is an operator: trusted, or with a key of the cluster itself
 	namesNamespace bool            // the request names its namespace
+	expires        time.Time       // of the credential; zero: never
+	valid          func() bool     // whether the key is still valid; nil: always
 	kind           string          // kind of the changed entity, if the route does not determine it; otherwise ""
 	count          int             // messages that the request has changed
 	rule           string          // the changed rule, if the body names it

@@ -34,6 +34,8 @@ type Control interface {
 	// Rates returns the rates of the busiest entities of a namespace, by name and after their total, or those of one entity with its samples. Entities
 	// without messages in the last hour and without consumers are missing, and so is what members that do not answer know.
 	Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates
+	// Figures returns the numbers of messages of a namespace, without what partitions hold that have no leader.
+	Figures(ctx context.Context, q topology.FiguresQuery) topology.Figures
 
 	Clients
 	Operations

@@ -154,6 +154,7 @@ type core struct {
 	// operator.
 	localRequests chan struct{}
 	work          *work.Shared
+	streams       *streams
 	// onClose registers a function to be called when closing begins; stop unregisters it.
 	onClose func(call func()) (stop func() bool)
 }

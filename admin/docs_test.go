@@ -110,7 +110,11 @@ func TestDocsDescribeTheControlAPI(t *testing.T) {
 			continue
 		}
 		path := strings.ReplaceAll(strings.Replace(to.Path(), "{name...}", "{name}", 1), "/", "~1")
-		schema, err := compiler.Compile(fmt.Sprintf("api.json#/paths/%s/%s/responses/%d/content/application~1json/schema", path, strings.ToLower(to.Method()), status))
+		media := "application~1json"
+		if to.Streams {
+			media = "application~1x-ndjson"
+		}
+		schema, err := compiler.Compile(fmt.Sprintf("api.json#/paths/%s/%s/responses/%d/content/%s/schema", path, strings.ToLower(to.Method()), status, media))
 		if err != nil {
 			t.Errorf("%s, answered with %d: %v", to.Name, status, err)
 			continue

@@ -28,6 +28,7 @@ type fakeControl struct {
 	asked    []string              // purges and redrives
 	sessions []fsm.Session         // sessions of every entity that has some
 	listed   atomic.Int32
+	figured  int  // calls of Figures
 	endless  bool // Entities never ends
 	rivals   int  // number of concurrent changes of access rules before the next attempt
 
@@ -212,6 +213,21 @@ func (h *fakeControl) Rates(_ context.Context, q topology.RatesQuery) []topology
 		return list
 	}
 	return slices.DeleteFunc(all, func(e topology.EntityRates) bool { return e.Name != q.Name })
+}
+
+// Figures returns those of the named entities that exist.
+func (h *fakeControl) Figures(_ context.Context, q topology.FiguresQuery) topology.Figures {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.figured++
+	var f topology.Figures
+	for _, name := range q.Rows {
+		if e, err := h.find(name); err == nil {
+			f.Rows = append(f.Rows, topology.EntityFigures{Name: e.Name, Kind: e.Kind.String(), Depths: topology.Depths{Active: uint64(h.figured)}})
+		}
+	}
+	f.Queues = len(h.entities)
+	return f
 }
 
 func (h *fakeControl) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {

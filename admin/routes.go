@@ -217,6 +217,16 @@ func (s *controlAPI) trafficRoutes() []route {
 			Summary: "Shows the messages per second of an entity in the last hour.",
 		}, "", "", s.showRates},
 		{operation.Operation{
+			Name: "streamEvents", Pattern: "GET /v1/events", Right: operation.ManageNamespace, Query: []operation.Parameter{
+				operation.Text("entities", fmt.Sprintf("names of the entities of which each line has a row, separated by commas, at most %d", streamRowsMax)),
+				operation.Number("max", "lines after which the stream ends; 0: it goes on", 0, 0, streamLinesMax),
+			},
+			Answers: func(query url.Values) int {
+				return seriesAnswerBytes + statusBytesMax + (1+strings.Count(query.Get("entities"), ","))*ratesAnswerBytes
+			}, Answer: api.Event{}, Streams: true,
+			Summary: fmt.Sprintf("Streams a snapshot of the namespace each second, a line of JSON each, until the credential ends. At most %d streams of a member, and %d of one address.", streamsMax, streamsPerAddressMax),
+		}, "", "", s.events},
+		{operation.Operation{
 			Name: "closeConnection", Pattern: "DELETE /v1/connections/{name}", Right: operation.ManageNamespace,
 			Summary: "Closes a connection. Its client connects again.",
 		}, "close", "connection", s.closeConnection},
@@ -331,7 +341,7 @@ func (to *route) take(r *http.Request) error {
 
 // logSlow logs a slow request without the names in its path.
 func (s *controlAPI) logSlow(r *http.Request, began time.Time) {
-	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") {
+	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") && r.URL.Path != "/v1/events" {
 		s.config.Slow.WarnContext(r.Context(), "slow operation", "operation", "control "+r.Pattern, "took", took, "peer", r.RemoteAddr)
 	}
 }

@@ -39,6 +39,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{stop: stop, core: &core{
 		config: c, requests: make(chan struct{}, requestsMax), localRequests: make(chan struct{}, requestsMax),
 		work:    work.NewShared(work.NewLimiter(workPerSecondPerProcessor*runtime.GOMAXPROCS(0), workPerSecondPerProcessor*runtime.GOMAXPROCS(0)/workBurstsPerSecond)),
+		streams: newStreams(c.Control),
 		onClose: func(call func()) func() bool { return context.AfterFunc(life, call) },
 	}}
 	s.http = &http.Server{
@@ -68,10 +69,14 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 	})
 }
 
+// CloseStreams ends the streams of events, and refuses further ones: their viewers go to another member.
+func (s *Server) CloseStreams() { s.streams.close() }
+
 // Close stops accepting, lets requests in flight end until ctx is done, and then closes their connections. It may be called
 // again, and then waits for the same end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
+		s.streams.close()
 		s.stop() // otherwise a backup would use up the time that remains to transfer leaderships
 		if s.http.Shutdown(ctx) == nil {
 			return
@@ -81,6 +86,7 @@ func (s *Server) Close(ctx context.Context) error {
 		}
 	})
 	s.accepting.Wait()
+	s.streams.running.Wait()
 	return s.closeErr
 }
 

@@ -158,6 +158,12 @@ func (*generousControl) Rates(_ context.Context, q topology.RatesQuery) []topolo
 	return append(list, slices.Repeat([]topology.EntityRates{{Name: strings.Repeat("x", 260)}}, ratesMax)...)
 }
 
+// Figures returns as many rows as a stream may have.
+func (*generousControl) Figures(context.Context, topology.FiguresQuery) topology.Figures {
+	rows := slices.Repeat([]topology.EntityFigures{{Name: strings.Repeat("x", 260), Kind: "subscription"}}, streamRowsMax)
+	return topology.Figures{Deepest: rows[:topology.FiguresDeepestMax], DeadLettered: rows[:topology.FiguresDeepestMax], Rows: rows}
+}
+
 func (*generousControl) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings, _ *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	return fsm.Entity{Kind: kind, Name: name, Settings: s, Access: access}, nil
 }
@@ -249,6 +255,7 @@ func maximalControl() map[string]largest {
 
 		"listConnections": {path: "?max=500"},
 		"closeConnection": {path: "a-1"},
+		"streamEvents":    {path: "?max=1&entities=" + strings.Repeat(strings.Repeat("x", 100)+",", streamRowsMax-1) + "q"},
 		"listRates":       {path: "?max=1000&total=true"},
 		"getRates":        {path: "/q"},
 
@@ -343,6 +350,9 @@ func operationsAtTheirLimits(t *testing.T, s *testServer) {
 	messages := newGenerousMessages(t, control.fakeControl, 2000)
 	c := s.server.core
 	c.work = work.NewShared(work.NewLimiter(workPerSecondPerProcessor, workPerSecondPerProcessor/workBurstsPerSecond))
+	outside := c.streams
+	c.streams = newStreams(control)
+	defer func() { c.streams.running.Wait(); c.streams = outside }()
 	c.config.Control, c.config.Accounts = control, account.New(account.For(1<<30))
 	c.config.Finder = inspect.New(messages)
 	sign := auth.Sign("http://localhost/", "root", "root-secret", time.Now().Add(10_000*time.Hour))

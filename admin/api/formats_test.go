@@ -36,6 +36,7 @@ func apiFormats() []golden.Format {
 		{Name: "conditions", Of: Conditions{}},
 		{Name: "endpoints", Of: Endpoints{}},
 		{Name: "rates", Of: Rates{}},
+		{Name: "event", Of: Event{}},
 		{Name: "topic", Of: Topic{}},
 		{Name: "topics", Of: TopicPage{}},
 		{Name: "subscription", Of: Subscription{}},

@@ -124,6 +124,9 @@ func (s *schemas) answer(o *operation.Operation) (object, error) {
 		one, err = s.of(o.One, false)
 		schema = object{"anyOf": []any{schema, one}}
 	}
+	if o.Streams {
+		return object{"description": "Lines, each a JSON object.", "content": object{"application/x-ndjson": object{"schema": schema}}}, err
+	}
 	return object{"description": "Done.", "content": content(schema)}, err
 }
 

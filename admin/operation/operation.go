@@ -43,6 +43,7 @@ type Operation struct {
 	// Body and Answer are values of the types whose JSON they are; nil: none. An Answer of type []byte is a file.
 	Body, Answer any
 	One          any   // the type of the answer to a request that selects one entry of a page; nil: there is none
+	Streams      bool  // the answer is a line of JSON again and again, each an Answer; Answers bounds a line
 	Statuses     []int // of success, where these are not 200 for an answer and 204 for none
 }
 

@@ -287,6 +287,9 @@ func (m *member) close(ctx context.Context) error {
 	}
 	m.waiting.Wait()
 	var all []error
+	if m.admin != nil {
+		m.admin.CloseStreams() // pages reconnect to another member while the others drain here
+	}
 	if m.gateway != nil {
 		all = append(all, m.gateway.Close(ctx))
 	}
