@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // auditTextMax limits texts of clients in the audit log, in bytes.
@@ -41,6 +42,23 @@ func (s *core) auditChange(r *http.Request, c auditedChange, err error) {
 		line = append(line, "messages", v.count)
 	}
 	s.config.Audit.InfoContext(r.Context(), "audit", line...)
+}
+
+// auditNormal is how many events a page has without a wish.
+const auditNormal = 100
+
+// listAudit is GET /v1/audit?after=&max=: the newest audit events of all members.
+func (s *operatorAPI) listAudit(w http.ResponseWriter, r *http.Request) error {
+	most, err := numberParameter(r, "max", auditNormal, 1, topology.AuditPageMax)
+	if err != nil {
+		return err
+	}
+	page, err := s.config.Control.Audit(r.Context(), r.URL.Query().Get("after"), most)
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, r, http.StatusOK, page)
+	return nil
 }
 
 // auditMissingRight writes the audit line of a valid key that lacks the right for a request.

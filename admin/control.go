@@ -37,6 +37,10 @@ type Control interface {
 	// Figures returns the numbers of messages of a namespace, without what partitions hold that have no leader.
 	Figures(ctx context.Context, q topology.FiguresQuery) topology.Figures
 
+	// Audit lists at most most (1 to topology.AuditPageMax) audit events of all members, newest first, from the first after the
+	// given cursor. Errors: InvalidArgument for a text that is no cursor.
+	Audit(ctx context.Context, after string, most int) (topology.AuditPage, error)
+
 	Clients
 	Operations
 }

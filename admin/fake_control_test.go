@@ -215,6 +215,14 @@ func (h *fakeControl) Rates(_ context.Context, q topology.RatesQuery) []topology
 	return slices.DeleteFunc(all, func(e topology.EntityRates) bool { return e.Name != q.Name })
 }
 
+// Audit returns one event.
+func (h *fakeControl) Audit(_ context.Context, after string, _ int) (topology.AuditPage, error) {
+	if after != "" {
+		return topology.AuditPage{}, fmt.Errorf("%w: %s is no cursor", fsm.InvalidArgument, after)
+	}
+	return topology.AuditPage{Events: []topology.AuditEvent{{Event: "admin_change", Member: "a", Fields: map[string]string{"who": "root"}}}}, nil
+}
+
 // Figures returns those of the named entities that exist.
 func (h *fakeControl) Figures(_ context.Context, q topology.FiguresQuery) topology.Figures {
 	h.mu.Lock()

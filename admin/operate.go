@@ -86,7 +86,12 @@ func (s *operatorAPI) routes() []route {
 		o.Statuses = []int{http.StatusAccepted}
 		return o
 	}
+	mostEvents := operation.Number("max", "events of the page", auditNormal, 1, topology.AuditPageMax)
 	return []route{
+		{page(operation.Operation{
+			Name: "listAudit", Pattern: "GET /v1/audit", Right: operation.OperatorOnly, Query: []operation.Parameter{operation.Text("after", "next of the page before"), mostEvents}, Answer: topology.AuditPage{},
+			Summary: "Lists the audit events that members have kept, the last 1,000 of each, newest first.",
+		}, operation.Parameter{}, mostEvents, auditAnswerBytes), "", "", s.listAudit},
 		{of("getStatus", "GET /v1/status", "Shows the state of the cluster as this member sees it.", nil, topology.Status{}), "", "", s.status},
 		{of("listConditions", "GET /v1/conditions", "Lists what needs attention in the cluster, as this member sees it, and at this member.", nil, api.Conditions{}), "", "", s.conditions},
 		{of("listMembers", "GET /v1/members", "Lists the recorded members with their state as this member sees it.", nil, api.Members{}), "", "", s.listMembers},

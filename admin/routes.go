@@ -42,6 +42,7 @@ const (
 	connectionAnswerBytes = 32 << 10  // of a connection with its links; a page has at most 2 MiB of names
 	ratesAnswerBytes      = 4 << 10   // of the rates of an entity without samples
 	seriesAnswerBytes     = 512 << 10 // of the samples of an hour
+	auditAnswerBytes      = 32 << 10  // of an audit event
 	accessAnswerBytes     = 128 << 10 // of the access rules of an entity or a namespace
 	stateAnswerBytes      = 512 << 10 // of a session state; those of entities with larger messages are counted when they are known
 	ruleTestBytesMax      = 8 << 20   // of a rule test

@@ -158,6 +158,15 @@ func (*generousControl) Rates(_ context.Context, q topology.RatesQuery) []topolo
 	return append(list, slices.Repeat([]topology.EntityRates{{Name: strings.Repeat("x", 260)}}, ratesMax)...)
 }
 
+// Audit returns as many events as a page may have.
+func (*generousControl) Audit(context.Context, string, int) (topology.AuditPage, error) {
+	fields := make(map[string]string)
+	for i := range 10 {
+		fields[fmt.Sprint("field", i)] = worst(400)
+	}
+	return topology.AuditPage{Events: slices.Repeat([]topology.AuditEvent{{Event: "admin_change", Fields: fields}}, topology.AuditPageMax)}, nil
+}
+
 // Figures returns as many rows as a stream may have.
 func (*generousControl) Figures(context.Context, topology.FiguresQuery) topology.Figures {
 	rows := slices.Repeat([]topology.EntityFigures{{Name: strings.Repeat("x", 260), Kind: "subscription"}}, streamRowsMax)
@@ -255,6 +264,7 @@ func maximalControl() map[string]largest {
 
 		"listConnections": {path: "?max=500"},
 		"closeConnection": {path: "a-1"},
+		"listAudit":       {path: "?max=500"},
 		"streamEvents":    {path: "?max=1&entities=" + strings.Repeat(strings.Repeat("x", 100)+",", streamRowsMax-1) + "q"},
 		"listRates":       {path: "?max=1000&total=true"},
 		"getRates":        {path: "/q"},

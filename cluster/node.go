@@ -77,6 +77,7 @@ type Node struct {
 	clocks       *clocks.Monitor
 	processes    *partition.Liveness
 
+	audit          atomic.Pointer[AuditEvents]     // nil until ServeAudit
 	clients        atomic.Pointer[Clients]         // nil until ServeClients
 	partitions     atomic.Pointer[[]fsm.Partition] // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]    // of the catalog, by id; nil before it is loaded

@@ -324,6 +324,9 @@ func (n *Node) registerQueries() {
 	askFigures.Handle(n.queries, func(_ context.Context, q topology.FiguresQuery) ([]topology.Figures, error) {
 		return n.ledFigures(q), nil
 	})
+	askAudit.Handle(n.queries, func(_ context.Context, q topology.AuditQuery) ([]topology.AuditEvent, error) {
+		return n.localAudit(q), nil
+	})
 	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
 	n.registerClientQueries()
 }

@@ -20,5 +20,9 @@ func TestConnectionFormats(t *testing.T) {
 		{Name: "29 lock holders, reply", Of: []LockHolder{}},
 		{Name: "31 figures, query", Of: FiguresQuery{}},
 		{Name: "31 figures, reply", Of: []Figures{}},
+		{Name: "32 audit, query", Of: AuditQuery{}},
+		{Name: "32 audit, reply", Of: []AuditEvent{}},
+		{Name: "audit cursor", Of: AuditCursor{}},
+		{Name: "audit page", Of: AuditPage{}},
 	}, filter.Text("value"))
 }

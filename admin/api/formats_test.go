@@ -37,6 +37,7 @@ func apiFormats() []golden.Format {
 		{Name: "endpoints", Of: Endpoints{}},
 		{Name: "rates", Of: Rates{}},
 		{Name: "event", Of: Event{}},
+		{Name: "audit", Of: topology.AuditPage{}},
 		{Name: "topic", Of: Topic{}},
 		{Name: "topics", Of: TopicPage{}},
 		{Name: "subscription", Of: Subscription{}},

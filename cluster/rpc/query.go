@@ -60,6 +60,7 @@ const (
 	QueryLockHolders     QueryKind = 29 // which connections of a member hold locks
 	QueryRates           QueryKind = 30 // of entities whose partitions a member leads
 	QueryFigures         QueryKind = 31 // of a namespace, in the partitions that a member leads
+	QueryAudit           QueryKind = 32 // the newest audit events of a member
 )
 
 // ReplyStatus says how a query ended.

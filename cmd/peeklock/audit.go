@@ -13,7 +13,8 @@ import (
 
 // auditFile is where the audit log goes: a file, or the ordinary log.
 type auditFile struct {
-	lines *refusalLimiter
+	lines  *refusalLimiter
+	recent *recentAudit
 
 	mu   sync.Mutex
 	file *os.File // nil: the ordinary log
@@ -31,7 +32,8 @@ func openAudit(s *config.Settings, logger *slog.Logger) (*slog.Logger, *auditFil
 		}
 		to = slog.NewJSONHandler(f, nil).WithAttrs([]slog.Attr{slog.String("member", s.Name)})
 	}
-	f.lines = newRefusalLimiter(to, time.Now)
+	f.recent = newRecentAudit(to)
+	f.lines = newRefusalLimiter(f.recent, time.Now)
 	return slog.New(f.lines), f, nil
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // member is one complete member of a cluster: the node that stores messages, with the gateway and the control API.
@@ -85,7 +86,9 @@ type memberParts struct {
 	// memory divides the memory of the process; nil: only the defaults of the packages limit it.
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
-	logger *slog.Logger
+	// recentAudit keeps the newest lines of audit; nil: openMember keeps them.
+	recentAudit *recentAudit
+	logger      *slog.Logger
 }
 
 // listeners returns all listeners of the member.
@@ -124,6 +127,12 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
+	if p.recentAudit == nil {
+		p.recentAudit = newRecentAudit(p.audit.Handler())
+		p.audit = slog.New(p.recentAudit)
+	}
+	recent := p.recentAudit.state
+	m.node.ServeAudit(func(q topology.AuditQuery) []topology.AuditEvent { return recent.before(p.cluster.Name, q) })
 	p.auth.Rules, p.auth.Audit = accessRules{m.node.Router()}, p.audit
 	if p.ownNamespace != nil {
 		p.auth.OwnNamespace = p.ownNamespace(m)

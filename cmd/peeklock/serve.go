@@ -87,7 +87,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 		return err
 	}
 	parts.tracer, parts.processors = tracer, processors
-	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
+	parts.auth, parts.audit, parts.recentAudit, parts.gate = keys, audit, auditFile.recent, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress, parts.connectionsPerAddressIsGiven = s.ConnectionsPerAddress, s.IsGiven("connections_per_address")
 	parts.socket, parts.trustLoopback, parts.console = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode()

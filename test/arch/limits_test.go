@@ -117,6 +117,8 @@ func connectionLimits() []limit {
 		{"receivers that wait in a partition, of all entities", "partition.waitersMax", "", "those of the entity with the most wait at their member, and get messages later"},
 		{"receivers of a member that are known in a partition, of all entities", "cluster/client.registeredMax", "", "the same"},
 		{"HTTP connections of one listener", "admin.connectionsMax", "", "one of the address with the most is closed; first idle ones and those whose answer is being written"},
+		{"audit events that a member keeps in memory", "cmd/peeklock.recentAuditEventsMax", "", "the oldest ones are dropped; those in the file of `audit_log` stay"},
+		{"the same, in bytes", "cmd/peeklock.recentAuditBytesMax", "bytes", "the same"},
 		{"streams of `GET /v1/events` of a member", "admin.streamsMax", "", "503 `ServerBusy`"},
 		{"the same, of one address", "admin.streamsPerAddressMax", "", "503 `ServerBusy`"},
 		{"entities with a row in one stream", "admin.streamRowsMax", "", "`InvalidArgument`"},

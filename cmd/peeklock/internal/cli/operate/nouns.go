@@ -8,7 +8,7 @@ import (
 
 // Nouns returns the commands of the cluster, its members, its partitions, the connections of clients and the rates of entities, and of contexts.
 func Nouns() []command.Noun {
-	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), connectionNoun(), contextNoun(), {Verbs: []command.Verb{topVerb()}}}
+	return []command.Noun{clusterNoun(), memberNoun(), partitionNoun(), connectionNoun(), auditNoun(), contextNoun(), {Verbs: []command.Verb{topVerb()}}}
 }
 
 func clusterNoun() command.Noun {
