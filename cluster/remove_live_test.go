@@ -226,6 +226,7 @@ func lostMemberIsRemovedAfterTheOthersRestarted(t *testing.T) {
 // TestRemovalWaitsForADiskThatStoresNothing: of three members one stores nothing, whether it says so or not, and another is removed. The two
 // that would remain could commit nothing, so the removal waits, says why, and sends go on.
 func TestRemovalWaitsForADiskThatStoresNothing(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		set func(disk *simfs.Disk, ill bool)
 		why string // the error of the removal names the member and says this

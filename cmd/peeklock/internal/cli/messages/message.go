@@ -86,9 +86,6 @@ func (s *ShownMessage) setBody(m *amqp.Message) {
 	s.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 }
 
-// stateActive is the state of a message that is ready or locked.
-const stateActive = "active"
-
 // expiry returns the time at which a message expires, computed as official clients do, or nil for never. The
 // header cannot hold more than 49 days.
 func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {
