@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -235,4 +237,38 @@ func singleMemberWithAFullDiskKeepsItsLeaderships(t *testing.T) {
 	kit.Eventually(t, "sends are refused", func() bool { return trySend(c.nodes[0], at, "a") == fsm.ServerBusy })
 	free[0].Store(diskFree)
 	kit.Eventually(t, "sends are taken", func() bool { return trySend(c.nodes[0], at, "b") == fsm.OK })
+}
+
+// TestClientsLeaveALeaderThatCannotStoreATerm: a leader refuses messages because no other member has space. When they have, one of
+// them leads, and raft's main goroutine of the former leader waits for space for the new term.
+func TestClientsLeaveALeaderThatCannotStoreATerm(t *testing.T) {
+	inBubble(t, clientsLeaveALeaderThatCannotStoreATerm)
+}
+
+func clientsLeaveALeaderThatCannotStoreATerm(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
+	free := fakeDisks(c)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "q")
+	former := c.leader(at.Partition)
+	next := (former + 1) % 3
+	free[next].Store(diskLow)
+	free[(former+2)%3].Store(diskLow)
+	kit.Eventually(t, "the partition is read-only", func() bool { return trySend(c.nodes[former], at, "x") == fsm.ServerBusy })
+	c.hosts[former].disk.Intercept(func(call, path string) (f simfs.Failure) {
+		if call == simfs.CallLogSet {
+			f.Err = simfs.PathError(call, path, syscall.ENOSPC)
+		}
+		return f
+	})
+	if err := c.nodes[former].replicas.Group(at.Partition).HandOver(t.Context(), c.nodes[next].self); err != nil {
+		t.Fatal(err)
+	}
+	free[next].Store(diskFree)
+	free[(former+2)%3].Store(diskFree)
+	kit.Eventually(t, "the next leader takes messages", func() bool { return trySend(c.nodes[next], at, "x") == fsm.OK })
+	if code := trySend(c.nodes[former], at, "x"); code != fsm.OK {
+		t.Errorf("send at the former leader: got %v, want %v", code, fsm.OK)
+	}
+	c.hosts[former].disk.Intercept(nil)
 }

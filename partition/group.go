@@ -185,7 +185,7 @@ func (g *Group) openStorage() error {
 	if g.log, err = cfg.Log.Group(cfg.ID); err != nil {
 		return err
 	}
-	g.log.OnFailure(g.halt, func() { g.requestReopen("the log has less than raft takes for written") })
+	g.log.OnFailure(g.halt, func() { g.requestReopen("the log has less than raft takes for written") }, g.Supersede)
 	if err := claim(cfg, g.log); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func withLeaderLog(t *testing.T, last uint64, test func(t *testing.T, l *leaderL
 func (l *leaderLog) lead(t *testing.T, id fsm.PartitionID) *Group {
 	t.Helper()
 	g := testGroup(t, l.Log, id)
-	g.OnFailure(func(error) { l.failed.Add(1) }, func() { l.lost.Add(1) })
+	g.OnFailure(func(error) { l.failed.Add(1) }, func() { l.lost.Add(1) }, nil)
 	g.SetInstance(l.closed)
 	g.SetLeader(l.leads.Load)
 	l.leads.Store(true)
@@ -262,7 +262,7 @@ func TestEndsOfWritesInAnyOrder(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := testGroup(t, openTestLog(t, filepath.Join(t.TempDir(), "0.db"), Bolt), 1)
-			g.OnFailure(func(error) {}, func() {})
+			g.OnFailure(func(error) {}, func() {}, nil)
 			kit.OK(t, g.StoreLogs(entries(1, 1, 1)))
 			var writes [2]*logWrite
 			for i := range writes { // as storeBehind does

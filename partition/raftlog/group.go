@@ -36,6 +36,8 @@ type Group struct {
 	fail func(error)
 	// lost is called when raft takes entries or a configuration for written that could not be written: the raft instance has to end.
 	lost func()
+	// outdated is called in a goroutine of its own; see OnFailure.
+	outdated func(term uint64)
 	// instanceClosed is closed with the running raft instance; nil while none runs.
 	instanceClosed atomic.Pointer[<-chan struct{}]
 	leads          atomic.Pointer[func() bool]
@@ -106,8 +108,11 @@ func (g *Group) read(index uint64, out *raft.Log) error {
 }
 
 // OnFailure sets the functions that stop the replica when the content of the log is unknown, and that end the raft instance
-// when it takes entries or a configuration for written that could not be written. It is called before the log is used.
-func (g *Group) OnFailure(fail func(error), lost func()) { g.fail, g.lost = fail, lost }
+// when it takes entries or a configuration for written that could not be written. outdated gets the term that raft waits to write,
+// when there is no space for it: another replica campaigns in it. It is called before the log is used.
+func (g *Group) OnFailure(fail func(error), lost func(), outdated func(term uint64)) {
+	g.fail, g.lost, g.outdated = fail, lost, outdated
+}
 
 // SetInstance tells the log which raft instance uses it: closed is closed with the instance; nil while
 // none runs.

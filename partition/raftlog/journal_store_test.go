@@ -126,7 +126,7 @@ func TestDamagedEntryStopsItsGroup(t *testing.T) {
 		t.Errorf("a damaged group: %v", err)
 	}
 	stopped := make(chan error, 1)
-	damaged.OnFailure(func(err error) { stopped <- err }, nil)
+	damaged.OnFailure(func(err error) { stopped <- err }, nil, nil)
 	damaged.SetInstance(make(chan struct{}))
 	go func() { _ = damaged.GetLog(1, new(raft.Log)) }()
 	if err := <-stopped; !errors.Is(err, disk.ErrDamaged) {

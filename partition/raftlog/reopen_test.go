@@ -46,7 +46,7 @@ func newWatchedLog(t *testing.T, kind Kind) *watchedLog {
 	w := &watchedLog{store: &refusingStore{Store: l.store}}
 	l.store = w.store
 	w.Group = testGroup(t, l, 1)
-	w.OnFailure(func(error) { w.failed++ }, func() { w.lost++ })
+	w.OnFailure(func(error) { w.failed++ }, func() { w.lost++ }, nil)
 	w.SnapshotEnd(func() uint64 { return 0 })
 	w.reopen()
 	w.must(t, w.StoreLogs(entries(1, 10, 5)))

@@ -54,7 +54,7 @@ func (g *Group) SetUint64(key []byte, value uint64) error {
 
 // putTerm writes the term. Raft panics and ends the process when that fails, so it does not fail while an
 // instance runs: on a full disk raft's main goroutine waits here for space, and the replica answers no
-// requests meanwhile; when the replica stops, the goroutine ends here. A term that is stored already is not
+// requests meanwhile; outdated ends its leadership, so that clients find the next leader. When the replica stops, the goroutine ends here. A term that is stored already is not
 // written again, which saves a sync per open.
 func (g *Group) putTerm(term uint64) error {
 	g.mu.RLock()
@@ -77,6 +77,9 @@ func (g *Group) putTerm(term uint64) error {
 		}
 		if !disk.IsRetriableWrite(err) {
 			runtime.Goexit() // stopOnFatal has stopped the replica
+		}
+		if g.outdated != nil {
+			go g.outdated(term)
 		}
 		select {
 		case <-time.After(disk.RetryInterval):
