@@ -30,6 +30,8 @@ type CommandInfo struct {
 	Header   Header
 	Entity   EntityID // the one concerned; 0 if the kind has none, or several
 	Messages int      // that a SendMessages or TransferMessages brings, else 0
+	// Settlements is the number of those in a SettleMessages, else 0.
+	Settlements int
 }
 
 // ErrKind reports a command of a kind that this build does not know, or of another state machine.
@@ -102,6 +104,10 @@ func PeekCommand(b []byte) (info CommandInfo, err error) {
 	case frontSend:
 		fields.Uint64(&x, &info.Entity)
 		info.Messages = x.Count(MessageBytesMin)
+	case frontSettle:
+		var at Address
+		at.fields(&x)
+		info.Entity, info.Settlements = at.Entity, x.Count(lockBytesMin)
 	case frontTransfer:
 		c, n := ReadTransferHead(&x)
 		info.Entity, info.Messages = c.Entity, n

@@ -92,6 +92,8 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 			want.Messages = len(c.Messages)
 		case fsm.TransferMessages:
 			want.Messages = len(c.Messages)
+		case fsm.SettleMessages:
+			want.Settlements = len(c.Settlements)
 		}
 		if got != want {
 			t.Errorf("%T peeks as %+v, want %+v", c, got, want)

@@ -99,6 +99,7 @@ const (
 	frontOther    front = iota
 	frontEntity         // the entity concerned
 	frontSend           // the entity and the number of messages
+	frontSettle         // the address, and the number of settlements
 	frontTransfer       // the entity, source, epoch and serial, and the number of messages
 )
 
@@ -135,7 +136,7 @@ var kinds = [...]kindRow{
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).Fields) },
 	},
 	KindSettleMessages: {
-		name: "settle", machines: MachineQueues, level: 1, front: frontEntity, grows: mayGrow,
+		name: "settle", machines: MachineQueues, level: 1, front: frontSettle, grows: mayGrow,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleMessages).Fields) },
 		verify: func(x fields.Codec) error { verifySettle(&x); return x.End() },
 	},

@@ -7,6 +7,9 @@ const (
 	laneTurnCost = 64 << 10
 	// messageCost is what a message of a command costs in addition to its bytes: a command of 64 KiB can have thousands.
 	messageCost = 128
+	// settleCostMax is what a command costs at most for properties that it has once and adds to many messages.
+	settleCostMax = 1 << 20
+	lockBytes     = 24 // about, of a settlement in a command
 )
 
 // lanes holds the commands that wait for an entry: in order for each namespace, and by turns among namespaces (deficit round-robin),
@@ -31,7 +34,13 @@ type lane struct {
 }
 
 // cost is what a command costs.
-func (s *submission) cost() int { return len(s.command) + messageCost*s.info.Messages }
+func (s *submission) cost() int {
+	cost := len(s.command) + messageCost*s.info.Messages
+	if n := s.info.Settlements; n > 1 {
+		cost += min(settleCostMax, (n-1)*max(0, len(s.command)-n*lockBytes))
+	}
+	return cost
+}
 
 func (l *lane) count() int { return len(l.submissions) - l.head }
 

@@ -112,6 +112,30 @@ func TestMessagesCost(t *testing.T) {
 	}
 }
 
+// TestPropertiesCostForEachMessage: a command that adds properties to many messages costs as much as it writes.
+func TestPropertiesCostForEachMessage(t *testing.T) {
+	t.Parallel()
+	cost := func(n, properties int) int {
+		settlements := make([]fsm.Settlement, n)
+		for i := range settlements {
+			settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1 << 30}, Verb: fsm.Abandon, Properties: make([]byte, properties)}
+		}
+		command := fsm.AppendCommand(nil, fsm.Header{}, fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: settlements})
+		info, err := fsm.PeekCommand(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := submission{info: info, command: command}
+		return s.cost()
+	}
+	if got := cost(10, 60_000); got < 10*59_000 {
+		t.Errorf("10 messages with 60,000 bytes of properties cost %d, want about as much", got)
+	}
+	if got := cost(1000, 0); got > 1000*100 {
+		t.Errorf("1,000 settlements without properties cost %d, want their own bytes or little more", got)
+	}
+}
+
 // TestUnknownNamespaceKeepsTheOrder: a command stays behind one of the same entity that came when its namespace was not known yet.
 func TestUnknownNamespaceKeepsTheOrder(t *testing.T) {
 	t.Parallel()

@@ -77,6 +77,7 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 	}
 	if s.Selector != nil {
 		most = s.PeekMessagesMax
+		s.Work.pay(ctx, PeekCost) // before, so that the links that wait hold no messages
 	}
 	within, cancel := context.WithTimeout(ctx, s.within)
 	found, err := s.Broker.Peek(within, at, from, most, maxBytes)
@@ -108,7 +109,7 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 		}
 	}
 	p.cost += len(found)/MessagesPerUnit + bytes/unitBytes + int(steps/unitSteps)
-	s.Work.pay(ctx, p.cost)
+	s.Work.pay(ctx, p.cost-PeekCost)
 	return p, nil
 }
 

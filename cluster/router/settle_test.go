@@ -36,3 +36,35 @@ func TestSettlementsOverTheLimitAreSubmittedAgain(t *testing.T) {
 		t.Errorf("codes %v, want %v", codes, want)
 	}
 }
+
+// TestSettlementsWithPropertiesAreSplitByBytes: what the settlements of a command add is limited, however small the command is.
+func TestSettlementsWithPropertiesAreSplitByBytes(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	r := newRouter(&entities.Manager{Clients: fakeclients.New(t, group)})
+	settlements, properties := make([]fsm.Settlement, 100), make([]byte, 50_000)
+	want := make([]fsm.Code, len(settlements))
+	for i := range settlements {
+		settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Abandon, Properties: properties}
+		want[i] = fsm.Code(i % 2)
+	}
+	got := make(chan []fsm.Code, 1)
+	r.Settle(fsm.EntityRef{Entity: fsm.Entity{ID: 1, Partition: 1}}, settlements, func(codes []fsm.Code) { got <- codes })
+	for next := 0; next < len(settlements); {
+		group.Await(t, 1, 0)
+		submitted := group.Take()[0]
+		info, err := fsm.PeekCommand(submitted.Command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := info.Settlements; n*len(properties) > addedBytesMax || n < 20 && next+n < len(settlements) {
+			t.Fatalf("a command has %d settlements with 50,000 bytes each, want as many as add %d", n, addedBytesMax)
+		}
+		submitted.Done(partition.Answer{Outcome: partition.Done, Result: fsm.Result{Codes: want[next : next+info.Settlements]}})
+		next += info.Settlements
+	}
+	if codes := <-got; !slices.Equal(codes, want) {
+		t.Errorf("codes %v, want %v", codes, want)
+	}
+}

@@ -36,7 +36,20 @@ func (s *single) send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Re
 	})
 }
 
+// addedBytesMax is how many bytes of properties and reasons the settlements of one command add, counted for each message, unless a
+// single one adds more.
+const addedBytesMax = 1 << 20
+
+// settle submits the settlements in as many commands as their bytes need, one after the other: a command has an outcome once for
+// all its locks, so a small one could write hundreds of megabytes.
 func (s *single) settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
+	if n := fitting(settlements); n < len(settlements) {
+		rest := settlements[n:]
+		s.settle(at, settlements[:n], func(codes []fsm.Code) {
+			s.settle(at, rest, func(later []fsm.Code) { done(slices.Concat(codes, later)) })
+		})
+		return
+	}
 	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
 	s.Client(at.Partition).Submit(command, func(result fsm.Result) {
 		codes := CodesOf(result, len(settlements))
@@ -44,6 +57,18 @@ func (s *single) settle(at fsm.EntityRef, settlements []fsm.Settlement, done fun
 			done(codes)
 		}
 	})
+}
+
+// fitting returns how many of the settlements fit into a command.
+func fitting(settlements []fsm.Settlement) int {
+	added := 0
+	for i := range settlements {
+		x := &settlements[i]
+		if added += len(x.Properties) + len(x.Reason) + len(x.Description); i > 0 && added > addedBytesMax {
+			return i
+		}
+	}
+	return len(settlements)
 }
 
 // settleRest submits the settlements again that the entry could not take, and returns false if there are
