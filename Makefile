@@ -131,7 +131,7 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 	PEEKLOCK_SOAK=$(or $(SOAK),10m) go test -count=1 -timeout 0 -v -run TestSoak ./test/fault
 
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
-	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
+	PEEKLOCK_ABUSE=1 PEEKLOCK_LONG=1 go test -count=1 -timeout 60m -v ./test/abuse
 
 # New random histories, the race detector in long tests, every planted fault, a sixtieth of the storage errors, twenty rounds, simulated hours, abuse, recipes, and the Rust client.
 nightly: ## the tests that take too long for CI

@@ -96,9 +96,12 @@ type attackResult struct {
 	promised       time.Duration // see attack
 }
 
+// isFull reports whether attacks have their full size.
+func isFull() bool { return os.Getenv(fullVariable) != "" }
+
 func newAbuseRun(t *testing.T) *abuseRun {
 	t.Helper()
-	a := &abuseRun{t: t, full: os.Getenv(fullVariable) != ""}
+	a := &abuseRun{t: t, full: isFull()}
 	// With one partition, all clients share one lock and one log.
 	a.Cluster = harness.Start(t, harness.Options{Partitions: 1, Profile: true, Args: append(harness.ServerTLSArgs(t),
 		"--allow-remote-plain", "--memory-limit", strconv.Itoa(residentBytesMax)+"B")})
@@ -123,6 +126,7 @@ func (a *abuseRun) members() *target {
 	members := &target{full: a.full}
 	for _, m := range a.Members {
 		members.amqp, members.admin = append(members.amqp, m.AMQP), append(members.admin, m.Admin)
+		members.gossip, members.peer = append(members.gossip, m.Gossip), append(members.peer, m.Peer)
 	}
 	return members
 }
@@ -182,7 +186,7 @@ func (a *abuseRun) measureWithoutAttack(t *testing.T, k attack) time.Duration {
 	if n := len(a.Members); k.sinkAnswersSooner {
 		sleep(t.Context(), fullAttack/2)
 	} else {
-		a.attackTarget(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true}, fullAttack/2)
+		a.attackTarget(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], gossip: a.sink[:n], peer: a.sink[n:], sink: true, full: true}, fullAttack/2)
 	}
 	return a.honest.latencies().sends
 }

@@ -26,8 +26,24 @@ func attacks() []attack {
 		{name: "management flood", limit: "the work that requests cost; 100 requests in progress on a link; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
 		// share_test.go
 		{name: "settlements with properties", limit: "the work that properties cost, once for each message; the share of a key of settlements in progress", prepare: createQueue(idleQueue), run: settleWithProperties, clean: deleteQueue(idleQueue)},
+		{name: "one token thousands of times", limit: "repeated tokens count once", prepare: createQueue(idleQueue), run: settleOneToken, clean: deleteQueue(idleQueue)},
+		{name: "dispositions over a range", promised: promisedWait, limit: "the work that properties cost, once for each message; the share of a key of settlements in progress", prepare: filledQueue(rangeQueue, 1000), run: settleRange, clean: deleteQueue(rangeQueue)},
 		{name: "idle receivers", limit: "the places of receivers that wait, as many of one entity as are free", prepare: createQueue(idleQueue), run: waitIdle, clean: deleteQueue(idleQueue)},
 		{name: "metrics at full rate", sinkAnswersSooner: true, promised: promisedWait, limit: "one answer in a second; the work of an address without a key", run: scrapeAtFullRate},
+		// read_test.go
+		{name: "long answers never read", limit: "the work that answers cost; the share of a key of responses", prepare: readable, run: readMuch, clean: deleteOwn("queues/"+sessionQueue, "queues/"+unreadQueue, "topics/"+ruleTopic)},
+		{name: "session states", promised: promisedWait, limit: "the share of a namespace of memory and disk", prepare: createOwn("queues/"+sessionQueue, harness.Fields{"requiresSession": true, "lockDuration": "5m"}), run: storeStates, clean: deleteQueue(sessionQueue)},
+		// load_test.go
+		{name: "small messages at full rate", promised: promisedWait, limit: "the turns of namespaces in log entries; 1,000 sends of a link", prepare: createQueue(loadQueue), run: sendSmall, clean: deleteQueue(loadQueue)},
+		{name: "large messages at full rate", promised: promisedWait, limit: "the turns of namespaces in log entries; the memory budget", prepare: createQueue(loadQueue), run: sendLarge, clean: deleteQueue(loadQueue)},
+		{name: "messages that expire at once", promised: promisedWait, limit: "messages of one pulse; the turns of namespaces in log entries", prepare: createOwn("queues/"+returnQueue, harness.Fields{"deadLetteringOnMessageExpiration": true}), run: sendExpiring, clean: deleteQueue(returnQueue)},
+		{name: "schedules and cancellations", promised: promisedWait, limit: "the work that messages of a request cost", prepare: createQueue(loadQueue), run: scheduleFar, clean: deleteQueue(loadQueue)},
+		{name: "messages abandoned forever", promised: promisedWait, limit: "the turns of namespaces in log entries", prepare: returnable, run: abandonForever, clean: deleteQueue(returnQueue)},
+		{name: "selectors that select nothing", promised: promisedWait, limit: "the work that selectors cost", prepare: filledQueue(unsettledQueue, unsettledBytes), run: selectMuch, clean: deleteQueue(unsettledQueue)},
+		{name: "subscriptions that come and go", limit: "the work that subscriptions of links cost; 64 of a connection", prepare: createOwn("topics/"+churnTopic, nil), run: consumeTopics, clean: deleteTopic(churnTopic)},
+		{name: "entities that come and go", limit: "the work that requests over HTTP cost", run: churnEntities, clean: deleteChurned},
+		{name: "requests of web pages", sinkAnswersSooner: true, promised: promisedWait, limit: "requests without a key are answered with little; 512 connections", run: askFromPages},
+		{name: "ports of members", limit: "64 handshakes of unknown addresses, 1 s to the first byte; the parser of gossip", run: gossipMuch},
 		// namespace_test.go
 		{name: "lists with long keys", limit: "the share of a key of answers that are built or not read; the work that lists cost", prepare: keyedQueues, run: listKeys, clean: deleteOwn(keyedNames()...)},
 		{name: "one-byte messages", promised: promisedWait, limit: "the share of a namespace of the memory for messages", prepare: createQueue(tinyQueue), run: sendTiny, clean: deleteQueue(tinyQueue)},

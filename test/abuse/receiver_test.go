@@ -37,15 +37,8 @@ func (a *abuseRun) fill(name string, n int, message []byte) error {
 		const underWay = 200
 		for id := uint32(0); int(id) < n; {
 			for range underWay {
-				for rest := message; rest != nil; {
-					t := &wire.Transfer{DeliveryID: ptr(id), DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: rest[:min(len(rest), endlessFrame)]}
-					if rest = rest[len(t.Payload):]; len(rest) == 0 {
-						rest = nil
-					}
-					t.More = rest != nil
-					if err := c.Send(0, t); err != nil {
-						return err
-					}
+				if _, err := c.Write(appendTransfers(nil, 0, id, message)); err != nil {
+					return err
 				}
 				id++
 			}

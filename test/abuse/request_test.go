@@ -57,8 +57,7 @@ func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, c
 	return every(ctx, requestPace, func() error {
 		var b []byte
 		for range burst {
-			t := &wire.Transfer{DeliveryID: ptr(next), DeliveryTag: []byte{byte(next >> 8), byte(next)}, MessageFormat: new(uint32), Payload: requests[int(next)%len(requests)]}
-			b = wire.AppendFrame(b, wire.FrameAMQP, 0, t)
+			b = appendTransfers(b, 0, next, requests[int(next)%len(requests)])
 			next++
 		}
 		if _, err := c.Write(b); err != nil {
@@ -70,6 +69,19 @@ func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, c
 		}
 		return readResponses(c, burst)
 	})
+}
+
+// appendTransfers appends a delivery, in as many frames as it needs.
+func appendTransfers(b []byte, handle, id uint32, payload []byte) []byte {
+	for more := true; more; {
+		part := payload[:min(len(payload), endlessFrame)]
+		payload = payload[len(part):]
+		more = len(payload) > 0
+		b = wire.AppendFrame(b, wire.FrameAMQP, 0, &wire.Transfer{
+			Handle: handle, DeliveryID: ptr(id), DeliveryTag: []byte{byte(id >> 8), byte(id)}, MessageFormat: new(uint32), More: more, Payload: part,
+		})
+	}
+	return b
 }
 
 // readResponses reads whole responses and settles them.

@@ -16,28 +16,68 @@ import (
 // Requests that are small, and ask for much to be held or stored.
 
 const (
-	idleQueue      = "abuse-idle"
-	idleLinks      = 1400                  // receivers of one connection
-	scrapePace     = time.Millisecond      // of one attacker
-	propertiesPace = 50 * time.Millisecond // between two settlements of an attacker
+	idleQueue       = "abuse-idle"
+	idleLinks       = 1400             // receivers of one connection
+	scrapePace      = time.Millisecond // of one attacker
+	lockTokensMax   = 4096             // of one request
+	propertiesBytes = 62_000           // of one settlement: almost as many as are allowed
+	rangeQueue      = "abuse-range"
+	rangeCount      = 500 // deliveries of one disposition
 )
 
-// settleWithProperties names thousands of locks in a request, and properties that each message would get.
+// settleWithProperties names as many locks in a request as are allowed, and properties that each message would get.
 func settleWithProperties(ctx context.Context, at *target) error {
-	tokens := make([]wire.UUID, lockTokens/2)
+	tokens := make([]wire.UUID, lockTokensMax)
 	for i := range tokens {
 		tokens[i][14], tokens[i][15] = byte(i>>8), byte(i)
 	}
+	return settleTokens(ctx, at, tokens)
+}
+
+// settleOneToken names one lock as many times.
+func settleOneToken(ctx context.Context, at *target) error {
+	return settleTokens(ctx, at, make([]wire.UUID, lockTokensMax))
+}
+
+func settleTokens(ctx context.Context, at *target, tokens []wire.UUID) error {
 	request := nodeRequest(wire.Map{{Key: "operation", Value: "com.microsoft:update-disposition"}}, wire.Map{
 		{Key: "disposition-status", Value: "abandoned"},
 		{Key: "lock-tokens", Value: wire.Array{Values: tokens}},
-		{Key: "properties-to-modify", Value: wire.Map{{Key: "p", Value: strings.Repeat("x", 24<<10)}}},
+		{Key: "properties-to-modify", Value: wire.Map{{Key: "p", Value: strings.Repeat("x", propertiesBytes/2)}, {Key: "q", Value: strings.Repeat("x", propertiesBytes/2)}}},
 	})
 	return at.swarm(ctx, at.attackers(12, 48), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		if err := signIn(c, listenKey); err != nil {
 			return err
 		}
 		return at.floodNode(ctx, c, idleQueue+"/$management", i%2 == 0, 1, [][]byte{request})
+	})
+}
+
+// settleRange receives many messages, and settles all with one disposition that has properties for each.
+func settleRange(ctx context.Context, at *target) error {
+	modified := &wire.Modified{DeliveryFailed: ptr(true), MessageAnnotations: wire.Map{
+		{Key: wire.Symbol("p"), Value: strings.Repeat("x", propertiesBytes/2)}, {Key: wire.Symbol("q"), Value: strings.Repeat("x", propertiesBytes/2-100)},
+	}}
+	return at.swarm(ctx, at.attackers(8, 24), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		if err := attachReceiver(c, rangeQueue); err != nil {
+			return err
+		}
+		if at.sink {
+			go discard(c)
+		}
+		for first := uint32(0); !ended(ctx); first += rangeCount {
+			for n := 0; n < rangeCount && !at.sink; n++ {
+				if _, err := rawamqp.Expect[*wire.Transfer](c); err != nil {
+					return err
+				}
+			}
+			at.countHit()
+			if err := c.Send(0, &wire.Disposition{Role: wire.RoleReceiver, First: first, Last: ptr(first + rangeCount - 1), Settled: true, State: modified}); err != nil {
+				return err
+			}
+			sleep(ctx, requestPace)
+		}
+		return nil
 	})
 }
 

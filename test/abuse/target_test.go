@@ -43,9 +43,11 @@ type attack struct {
 type target struct {
 	amqp  []string // host:port for AMQP clients, which also take HTTP and TLS
 	admin []string // host:port of the control API
-	sink  bool     // it answers nothing
-	full  bool     // the size of `make abuse`, not of CI
-	hits  atomic.Int64
+	// gossip and peer are the ports for members; empty: there are none.
+	gossip, peer []string
+	sink         bool // it answers nothing
+	full         bool // the size of `make abuse`, not of CI
+	hits         atomic.Int64
 }
 
 // attackers returns the number of attackers, limited by the number of files that a process may open.

@@ -1,15 +1,12 @@
 package fault
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -114,29 +111,7 @@ func freeze(t *testing.T, m *harness.Member) (end func()) {
 // fill takes all free space of the volume of a member.
 func fill(t *testing.T, m *harness.Member) (end func()) {
 	t.Helper()
-	path := filepath.Join(filepath.Dir(m.Data), "filler")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	for step := int64(volumeBytes); step >= 4<<10; step /= 2 {
-		for err == nil {
-			var end int64
-			if end, err = file.Seek(0, io.SeekEnd); err == nil {
-				err = syscall.Fallocate(int(file.Fd()), 0, end, step)
-			}
-		}
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Skipf("the volume cannot be filled: %v", err)
-		}
-		err = nil
-	}
-	return func() {
-		if err := os.Remove(path); err != nil {
-			t.Error(err)
-		}
-	}
+	return kit.FillDisk(t, filepath.Dir(m.Data))
 }
 
 // limitFiles lets a process open no more files than it has.

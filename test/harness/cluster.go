@@ -100,6 +100,7 @@ func (c *Cluster) configure(m *Member, gossip string, free []string) {
 		c.t.Fatal(err)
 	}
 	m.AMQP, m.Admin, m.binary = free[0], free[1], c.options.Binary
+	m.Peer, m.Gossip = free[2], gossip
 	m.socket = filepath.Join(cmp.Or(m.Data, m.Dir), "peeklock.sock")
 	m.args = []string{
 		"serve", "--config", config, "--name", m.Name, "--dir", cmp.Or(m.Data, m.Dir),

@@ -37,11 +37,12 @@ var errConflict = errors.New("conflict")
 
 // Member is one process. Its methods are for one goroutine at a time.
 type Member struct {
-	Name  string
-	AMQP  string // host:port for clients
-	Admin string // host:port of the HTTP control API
-	Dir   string
-	Data  string // data folder; "": Dir
+	Name         string
+	AMQP         string // host:port for clients
+	Admin        string // host:port of the HTTP control API
+	Peer, Gossip string // host:port for members
+	Dir          string
+	Data         string // data folder; "": Dir
 
 	t          testing.TB
 	args       []string

@@ -2,6 +2,7 @@ package kit
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,4 +64,33 @@ func LoopDisk(t *testing.T, bytes int64) string {
 		}
 	})
 	return dir
+}
+
+// FillDisk takes all space that is free in the file system of a folder, down to 0 bytes, until end is called. It skips the test where
+// the file system cannot reserve space.
+func FillDisk(t *testing.T, dir string) (end func()) {
+	t.Helper()
+	path := filepath.Join(dir, "filler")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for step := int64(1 << 30); step >= 4<<10; step /= 2 {
+		for err == nil {
+			var end int64
+			if end, err = file.Seek(0, io.SeekEnd); err == nil {
+				err = syscall.Fallocate(int(file.Fd()), 0, end, step)
+			}
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Skipf("the volume cannot be filled: %v", err)
+		}
+		err = nil
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
 }
