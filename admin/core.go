@@ -17,6 +17,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Limits of the listener. Together they bound the memory that clients can occupy: 512 connections with 16 KiB of headers
@@ -85,6 +86,9 @@ type Config struct {
 	// NamespaceUsage returns what a namespace stores, as it is known, and the number of its queues and topics; nil: answers do
 	// not have it.
 	NamespaceUsage func(fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics int)
+	// NamespaceShares returns what a namespace holds of the memory and the disk of this member, with its shares; nil: answers do
+	// not have them.
+	NamespaceShares func(fsm.NamespaceID) []topology.Holding
 	// QuotaReason returns why no more is stored for a namespace and what to do, "" if it is not known; nil: answers do not say
 	// it.
 	QuotaReason func(fsm.NamespaceID) string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -58,10 +59,28 @@ func (s *controlAPI) showNamespace(w http.ResponseWriter, r *http.Request) error
 	out := describeNamespace(namespace)
 	if s.config.NamespaceUsage != nil {
 		u, queuesAndTopics := s.config.NamespaceUsage(namespace.ID)
-		out.Usage = &api.NamespaceUsage{QueuesAndTopics: queuesAndTopics, Entities: u.Entities, Messages: u.Messages, Rules: u.Rules, MemoryBytes: u.MemoryBytes, DiskBytes: u.DiskBytes}
+		out.Usage = &api.NamespaceUsage{QueuesAndTopics: queuesAndTopics, Entities: u.Entities, Messages: u.Messages, Rules: u.Rules, Sessions: u.Sessions, RememberedIDs: u.RememberedIDs, MemoryBytes: u.MemoryBytes, DiskBytes: u.DiskBytes, Shares: s.sharesOf(namespace.ID)}
 	}
 	s.writeJSON(w, r, http.StatusOK, out)
 	return nil
+}
+
+// sharesOf returns what a namespace holds of what namespaces and keys share at this member: of what is stored, and of what
+// requests hold, if it holds any of that.
+func (s *controlAPI) sharesOf(id fsm.NamespaceID) []api.NamespaceShare {
+	shares := []api.NamespaceShare{}
+	if s.config.NamespaceShares != nil {
+		for _, h := range s.config.NamespaceShares(id) {
+			shares = append(shares, api.NamespaceShare{Resource: h.Resource, Held: h.Held, Share: h.Share, Largest: h.Largest})
+		}
+	}
+	for r, held := range s.config.Accounts.HeldBy(uint32(id)) {
+		if held > 0 {
+			of := account.Resource(r)
+			shares = append(shares, api.NamespaceShare{Resource: of.String(), Held: uint64(held), Share: uint64(s.config.Accounts.Free(of))})
+		}
+	}
+	return shares
 }
 
 // createNamespace is PUT /v1/namespaces/{name}; without a body all settings have their defaults. Its answer is

@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/amqp/account"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // host sends requests to a server under a host name other than localhost.
@@ -185,5 +189,37 @@ func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 		q.Host = "10.0.0.1:5300"
 	}).AccessRules[0]; far.PrimaryConnectionString != "" {
 		t.Error(far.PrimaryConnectionString)
+	}
+}
+
+// A namespace shows what it holds beside its shares, of what is stored and of what requests hold, and who holds the most above
+// its share.
+func TestNamespaceShowsItsShares(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	c := &r.server.core.config
+	c.Accounts = account.New(account.For(1 << 30))
+	c.NamespaceUsage = func(fsm.NamespaceID) (fsm.Usage, int) {
+		return fsm.Usage{Messages: 3, Sessions: 4, RememberedIDs: 5}, 1
+	}
+	c.NamespaceShares = func(fsm.NamespaceID) []topology.Holding {
+		return []topology.Holding{{Resource: "memory", Held: 10, Share: 20}, {Resource: "disk", Held: 40, Share: 30, Largest: "greedy"}}
+	}
+	for key, links := range map[string]int64{"a": 3, "b": 4} {
+		c.Accounts.Open(account.Owner{Namespace: uint32(fsm.DefaultNamespace), Key: key}).Add(account.Links, links)
+	}
+	c.Accounts.Open(account.Owner{Namespace: uint32(fsm.DefaultNamespace) + 1, Key: "a"}).Add(account.Links, 100)
+	status, body := r.request(http.MethodGet, "/v1/namespaces/default", "", nil)
+	var n api.Namespace
+	if err := json.Unmarshal([]byte(body), &n); status != http.StatusOK || err != nil || n.Usage == nil {
+		t.Fatalf("%d %s: %v", status, body, err)
+	}
+	want := []api.NamespaceShare{
+		{Resource: "memory", Held: 10, Share: 20},
+		{Resource: "disk", Held: 40, Share: 30, Largest: "greedy"},
+		{Resource: "links", Held: 7, Share: 1<<18 - 107},
+	}
+	if !slices.Equal(n.Usage.Shares, want) || n.Usage.Sessions != 4 || n.Usage.RememberedIDs != 5 {
+		t.Errorf("the usage is %+v, want the shares %+v", n.Usage, want)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // The limits of a node.
@@ -146,6 +147,9 @@ func (n *Node) QuotaReason(id fsm.NamespaceID) string { return n.quotas.Reason(i
 func (n *Node) NamespaceUsage(id fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics int) {
 	return n.quotas.Usage(id)
 }
+
+// NamespaceHoldings returns what a namespace holds of the memory and the disk of this member, with its shares.
+func (n *Node) NamespaceHoldings(id fsm.NamespaceID) []topology.Holding { return n.quotas.Holdings(id) }
 
 // SetMemory sets how much memory the index of this member may take, and how much it takes, in bytes. It reports whether
 // several namespaces hold data at this member: then those that hold more than their share are refused first.

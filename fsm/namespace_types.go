@@ -173,6 +173,9 @@ type Usage struct {
 	Entities uint64 `json:"entities"` // shards count one each
 	Messages uint64 `json:"messages"` // in all states and sub-queues; each copy in a subscription is one
 	Rules    uint64 `json:"rules"`
+	Sessions uint64 `json:"sessions"` // with messages or a state
+	// RememberedIDs are the message ids of duplicate detection.
+	RememberedIDs uint64 `json:"rememberedIds"`
 	// MemoryBytes is what every replica holds in memory, estimated: records of messages, patches, sessions, remembered ids,
 	// and parsed rules, but no bodies.
 	MemoryBytes uint64 `json:"memoryBytes"`
@@ -186,6 +189,8 @@ func (u *Usage) Add(other Usage) {
 	u.Entities += other.Entities
 	u.Messages += other.Messages
 	u.Rules += other.Rules
+	u.Sessions += other.Sessions
+	u.RememberedIDs += other.RememberedIDs
 	u.MemoryBytes += other.MemoryBytes
 	u.DiskBytes += other.DiskBytes
 }

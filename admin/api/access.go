@@ -28,8 +28,25 @@ type NamespaceUsage struct {
 	Entities        uint64 `json:"entities"` // with subscriptions; shards count one each
 	Messages        uint64 `json:"messages"` // in all states; each copy in a subscription is one
 	Rules           uint64 `json:"rules"`
+	Sessions        uint64 `json:"sessions"`      // with messages or a state
+	RememberedIDs   uint64 `json:"rememberedIds"` // message ids of duplicate detection
 	MemoryBytes     uint64 `json:"memoryBytes"`
 	DiskBytes       uint64 `json:"diskBytes"`
+	// Shares are those of the member that answers.
+	Shares []NamespaceShare `json:"shares"`
+}
+
+// NamespaceShare is what a namespace holds of a resource that namespaces or keys share at a member.
+type NamespaceShare struct {
+	// Resource is "memory" or "disk" for what is stored, in bytes, otherwise a resource that requests and links hold, such as
+	// "links".
+	Resource string `json:"resource"`
+	Held     uint64 `json:"held"`
+	// Share is the most that the namespace may hold now, and of what requests hold the most that one of its keys may; 0 if that
+	// is not limited.
+	Share uint64 `json:"share"`
+	// Largest is the namespace that holds the most above its share at any member, so that it is refused first.
+	Largest string `json:"largest,omitempty"`
 }
 
 // NamespaceSettings are the settings of a namespace. A field that is nil is kept by PATCH, and gets its default from PUT.

@@ -85,6 +85,31 @@ func (s *Accounts) Used(r Resource) int64 {
 	return s.used[r].Load()
 }
 
+// Free returns how much of a resource is free, which is the most that one owner may hold.
+func (s *Accounts) Free(r Resource) int64 {
+	if s == nil {
+		return 0
+	}
+	return max(0, s.capacities[r]-s.used[r].Load())
+}
+
+// HeldBy returns what all owners of a namespace hold, by Resource.
+func (s *Accounts) HeldBy(namespace uint32) (held [resourceCount]int64) {
+	if s == nil {
+		return held
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for owner, a := range s.accounts {
+		if owner.Namespace == namespace {
+			for r := range held {
+				held[r] += a.held[r].Load()
+			}
+		}
+	}
+	return held
+}
+
 // Account counts what one owner holds. Its methods may be called from any goroutine. A nil *Account counts nothing and
 // refuses nothing.
 type Account struct {

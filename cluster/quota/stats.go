@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // ShownMax is the largest number of namespaces in Stats; the others are summed up.
@@ -78,4 +79,34 @@ func (m *Monitor) Stats(leadsCatalog bool) Stats {
 
 func isLimited(s *fsm.NamespaceSettings) bool {
 	return s.EntitiesMax != 0 || s.BytesMax|s.MessagesMax|s.RulesMax != 0
+}
+
+// Holdings returns what a namespace holds of the memory and the disk of this member, with its shares.
+func (m *Monitor) Holdings(id fsm.NamespaceID) []topology.Holding {
+	s := m.state.Load()
+	return []topology.Holding{
+		{Resource: string(Memory), Held: s.memory.held[id], Share: s.memory.share, Largest: m.largest(s, Memory)},
+		{Resource: string(Disk), Held: s.disk.held[id], Share: s.disk.share, Largest: m.largest(s, Disk)},
+	}
+}
+
+// largest returns the name of the namespace that holds the most of a resource above its share at a member, "" for none.
+func (m *Monitor) largest(s *state, of Resource) (name string) {
+	var most uint64
+	var largest fsm.NamespaceID
+	for id, at := range s.over {
+		for _, e := range at {
+			if e.Resource == of && e.Held > e.Share && (e.Held-e.Share > most || e.Held-e.Share == most && id < largest) {
+				most, largest = e.Held-e.Share, id
+			}
+		}
+	}
+	if largest != 0 {
+		m.ViewCatalog(func(c *catalog.Machine) {
+			if n, ok := c.NamespaceByID(largest); ok {
+				name = n.Name
+			}
+		})
+	}
+	return name
 }

@@ -2,10 +2,12 @@ package quota
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // TestStatsShowABoundedNumberOfNamespaces: of 905 namespaces 900 are shown, those with limits among them, and the others are
@@ -42,5 +44,30 @@ func TestStatsShowABoundedNumberOfNamespaces(t *testing.T) {
 	}
 	if n := m.Stats(false).Namespaces[0]; n.Limits.RulesMax != 0 || n.Led.Messages != 1 {
 		t.Errorf("without the catalog: %+v", n)
+	}
+}
+
+// What a namespace holds at this member stands beside its share, with the namespace that holds the most above its share at any
+// member.
+func TestHoldingsNameTheLargestNamespace(t *testing.T) {
+	t.Parallel()
+	c := catalog.New()
+	apply := func(command fsm.Command) fsm.Result {
+		return c.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, command))
+	}
+	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
+	greedy := apply(fsm.CreateNamespace{Name: "greedy"}).Namespace
+	m := New(&Config{ViewCatalog: func(look func(*catalog.Machine)) { look(c) }})
+	m.state.Store(&state{
+		memory: holdings{held: map[fsm.NamespaceID]uint64{fsm.DefaultNamespace: 5}, share: 10},
+		disk:   holdings{held: map[fsm.NamespaceID]uint64{fsm.DefaultNamespace: 6}, share: 0},
+		over: map[fsm.NamespaceID]map[fsm.MemberID]Excess{
+			fsm.DefaultNamespace: {"m": {Namespace: fsm.DefaultNamespace, Resource: Memory, Held: 30, Share: 10}},
+			greedy:               {"n": {Namespace: greedy, Resource: Memory, Held: 40, Share: 15}},
+		},
+	})
+	want := []topology.Holding{{Resource: "memory", Held: 5, Share: 10, Largest: "greedy"}, {Resource: "disk", Held: 6}}
+	if got := m.Holdings(fsm.DefaultNamespace); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -202,6 +202,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Ready:           m.isReady,
 		TrackChanges:    client.TrackChanges,
 		NamespaceUsage:  m.node.NamespaceUsage,
+		NamespaceShares: m.node.NamespaceHoldings,
 		QuotaReason:     m.node.QuotaReason,
 		ReadinessChecks: m.readiness,
 		LivenessChecks:  m.liveness,

@@ -88,12 +88,14 @@ func (x *entityState) usage() fsm.Usage {
 		u.Messages -= x.subs[fsm.MainQueue].ix.Count(fsm.Shared) // its copies are the messages
 	}
 	if s := x.sessions; s != nil {
+		u.Sessions = uint64(s.count)
 		u.MemoryBytes += uint64(s.count) * sessionMemory
 		u.DiskBytes += uint64(s.count)*sessionDisk + s.bytes
 	}
 	if w := x.window; w != nil {
-		u.MemoryBytes += (w.tail - w.head) * duplicateMemory
-		u.DiskBytes += (w.tail - w.head) * duplicateDisk
+		u.RememberedIDs = w.tail - w.head
+		u.MemoryBytes += u.RememberedIDs * duplicateMemory
+		u.DiskBytes += u.RememberedIDs * duplicateDisk
 	}
 	u.Rules = uint64(len(x.rules.list))
 	u.MemoryBytes += uint64(x.rules.memory)

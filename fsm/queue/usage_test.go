@@ -141,6 +141,10 @@ func TestUsageIsWhatTheStateTakes(t *testing.T) {
 			estimate := total(q)
 			runtime.KeepAlive(q)
 			t.Logf("%d bytes, estimated %d (%d %%) %+v", grown, estimate.MemoryBytes, estimate.MemoryBytes*100/grown, estimate)
+			if want := (fsm.Usage{Sessions: map[string]uint64{"sessions": 20_000}[name], RememberedIDs: map[string]uint64{"remembered ids": 70_000}[name]}); estimate.RememberedIDs != want.RememberedIDs ||
+				want.Sessions != 0 && estimate.Sessions != want.Sessions {
+				t.Errorf("counted are %d sessions and %d remembered ids, want %d and %d", estimate.Sessions, estimate.RememberedIDs, want.Sessions, want.RememberedIDs)
+			}
 			if percent := estimate.MemoryBytes * 100 / grown; percent < leastPercent || percent > mostPercent {
 				t.Errorf("the heap grew by %d bytes, estimated %d, want %d to %d %%", grown, estimate.MemoryBytes, leastPercent, mostPercent)
 			}

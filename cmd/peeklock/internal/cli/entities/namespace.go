@@ -70,7 +70,8 @@ func showNamespaceVerb() command.Verb {
 					Usage usageOfLimits `json:"usage"`
 				}{n, usageOfLimits{
 					QueuesAndTopics: ofLimit(u.QueuesAndTopics, n.MaxEntities), Entities: u.Entities, Messages: ofLimit(u.Messages, n.MaxMessages),
-					Rules: ofLimit(u.Rules, n.MaxRules), MemoryBytes: u.MemoryBytes, DiskBytes: ofLimit(u.DiskBytes, n.MaxBytes),
+					Rules: ofLimit(u.Rules, n.MaxRules), Sessions: u.Sessions, RememberedIDs: u.RememberedIDs, MemoryBytes: u.MemoryBytes, DiskBytes: ofLimit(u.DiskBytes, n.MaxBytes),
+					Shares: shareTexts(u.Shares),
 				}})
 			}
 			return i.Out.Fields(n)
@@ -84,8 +85,24 @@ type usageOfLimits struct {
 	Entities        uint64 `json:"entities"`
 	Messages        string `json:"messages"`
 	Rules           string `json:"rules"`
+	Sessions        uint64 `json:"sessions"`
+	RememberedIDs   uint64 `json:"rememberedIds"`
 	MemoryBytes     uint64 `json:"memoryBytes"`
 	DiskBytes       string `json:"diskBytes"`
+	Shares          string `json:"shares"`
+}
+
+// shareTexts returns what a namespace holds beside its shares.
+func shareTexts(shares []api.NamespaceShare) string {
+	var texts []string
+	for _, s := range shares {
+		text := fmt.Sprintf("%s: %s", s.Resource, ofLimit(s.Held, &s.Share))
+		if s.Largest != "" {
+			text += fmt.Sprintf(" (most above its share: %s)", s.Largest)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, "; ")
 }
 
 // ofLimit returns a use beside its limit, of which 0 is none.
