@@ -197,7 +197,7 @@ func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 func TestNamespaceShowsItsShares(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
-	c := &r.server.core.config
+	c := &r.server.config
 	c.Accounts = account.New(account.For(1 << 30))
 	c.NamespaceUsage = func(fsm.NamespaceID) (fsm.Usage, int) {
 		return fsm.Usage{Messages: 3, Sessions: 4, RememberedIDs: 5}, 1

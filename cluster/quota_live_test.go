@@ -120,14 +120,19 @@ func namespacesShareMemory(t *testing.T) {
 	refused := fsm.OK
 	for range 40 {
 		<-time.After(time.Second)
-		batch := make([]fsm.Message, perSecond)
+		batch := make([]fsm.Message, perSecond/len(c.nodes))
 		for i := range batch {
 			batch[i] = fsm.Message{Payload: []byte{1}}
 		}
-		if refused = sendCode(c.nodes[1], attacked, batch...); refused != fsm.OK {
+		for _, gateway := range c.nodes {
+			if refused = sendCode(gateway, attacked, batch...); refused != fsm.OK {
+				break
+			}
+			sent += len(batch)
+		}
+		if refused != fsm.OK {
 			break
 		}
-		sent += len(batch)
 		if code := trySend(c.nodes[2], victim, "small"); code != fsm.OK {
 			t.Fatalf("the other namespace was refused: %v", code)
 		}
