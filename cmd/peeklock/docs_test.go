@@ -42,6 +42,8 @@ what named the server. The secret comes from ` + "`--key` or `--key-file`" + `, 
 ` + "`--output json`" + ` makes the output fit for scripts: one array for a list, one object per line for what arrives over time, and errors on standard error as
 an object, too.
 
+` + "`--dry-run`" + ` of a command that changes something says what it would do and changes nothing: it only asks members. Limits of a namespace are checked when the change is made.
+
 | exit code | meaning |
 |---|---|
 | 0 | done |

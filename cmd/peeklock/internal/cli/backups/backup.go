@@ -96,13 +96,36 @@ Any object store that speaks S3 works. The data goes through this command, not f
 		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().Var(&rate, "rate", "maximum bytes per second, 64KiB or more; 0: no limit")
 		},
-		Run: func(i command.Invocation) error { return backUp(i, rate) },
+		Run:   func(i command.Invocation) error { return backUp(i, rate) },
+		Would: wouldBackUp,
 	}
+}
+
+// target returns the location of a backup that begins now.
+func target(i command.Invocation) string {
+	return strings.ReplaceAll(i.Args[0], "{time}", time.Now().UTC().Format("20060102T150405Z"))
+}
+
+// wouldBackUp says how much would be copied. It does not look into the target.
+func wouldBackUp(i command.Invocation) (command.Would, error) {
+	to, err := objects.Open(i.Ctx, target(i), i.Client.Getenv)
+	if err != nil {
+		return command.Would{}, cli.Usage(err)
+	}
+	var st topology.Status
+	if err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return command.Would{}, err
+	}
+	messages := uint64(0)
+	for _, p := range st.Partitions {
+		messages += p.Messages
+	}
+	return command.Wouldf("copy %d partitions with %d messages to %s, which must be empty", len(st.Partitions), messages, to)
 }
 
 func backUp(i command.Invocation, pace rateFlag) error {
 	ctx, out := i.Ctx, i.Out
-	location := strings.ReplaceAll(i.Args[0], "{time}", time.Now().UTC().Format("20060102T150405Z"))
+	location := target(i)
 	to, err := objects.Open(ctx, location, i.Client.Getenv)
 	if err != nil {
 		return cli.Usage(err)

@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -67,15 +70,49 @@ A backup may be in an object store that speaks S3.
 			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
 		},
 		Run: func(i command.Invocation) error {
-			if o.from == "" || o.dir == "" {
-				return cli.Usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
-			}
-			if !config.IsLogStore(o.logStore) {
-				return cli.Usagef("--log-store: journal or bolt, not %q", o.logStore)
+			if err := o.check(); err != nil {
+				return err
 			}
 			return restore(i, &o)
 		},
+		Would: func(i command.Invocation) (command.Would, error) { return wouldRestore(i, &o) },
 	}
+}
+
+func (o *restoreOptions) check() error {
+	if o.from == "" || o.dir == "" {
+		return cli.Usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
+	}
+	if !config.IsLogStore(o.logStore) {
+		return cli.Usagef("--log-store: journal or bolt, not %q", o.logStore)
+	}
+	return nil
+}
+
+// wouldRestore reads the manifest of a backup. The copies are not read.
+func wouldRestore(i command.Invocation, o *restoreOptions) (command.Would, error) {
+	if err := o.check(); err != nil {
+		return command.Would{}, err
+	}
+	place, err := objects.Open(i.Ctx, o.from, i.Client.Getenv)
+	if err != nil {
+		return command.Would{}, cli.Usage(err)
+	}
+	manifest, err := readManifest(i.Ctx, place)
+	if err != nil {
+		return command.Would{}, err
+	}
+	switch names, err := os.ReadDir(o.dir); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return command.Would{}, err //nolint:wrapcheck // it names the folder
+	case len(names) > 0:
+		return command.Would{}, fmt.Errorf("%s is not empty: name another folder with --dir", o.dir)
+	}
+	bytes := int64(0)
+	for _, p := range manifest.Partitions {
+		bytes += p.Bytes
+	}
+	return command.Wouldf("write %d partitions of cluster %s, as of %s, from %s of copies to %s", len(manifest.Partitions), manifest.ClusterID, manifest.Ended.Format(time.RFC3339), output.SignedBytesText(bytes), o.dir)
 }
 
 // restored is the answer of restore.

@@ -38,6 +38,9 @@ func (c *Client) callVia(ctx context.Context, method, path string, in, out any) 
 
 // CallOnce is like Call without repetitions. It also returns the address that answered.
 func (c *Client) CallOnce(ctx context.Context, method, path string, in, out any) (string, error) {
+	if c.readOnly && method != http.MethodGet {
+		return "", fmt.Errorf("%s %s was not sent: a dry run changes nothing", method, path)
+	}
 	urls, err := c.Addresses()
 	if err != nil {
 		return "", err

@@ -40,6 +40,7 @@ type Client struct {
 	key            string
 	keyFile        string
 	form           string
+	readOnly       bool   // of a dry run
 	namespaceFlag  string // "": the namespace of the host
 	caFile         string
 	http           *http.Client // nil: the default client
@@ -85,6 +86,16 @@ func (c *Client) Reached() (address string, usesTLS bool) { return c.controlAddr
 
 // Trusted returns the TLS configuration with the authorities that the user named, or nil.
 func (c *Client) Trusted() *tls.Config { return c.trusted }
+
+// ReadOnly returns a copy of the client that refuses to change anything, for dry runs.
+func (c *Client) ReadOnly() *Client {
+	other := *c
+	other.readOnly = true
+	return &other
+}
+
+// IsReadOnly reports whether the client refuses to change anything.
+func (c *Client) IsReadOnly() bool { return c.readOnly }
 
 // InNamespace returns a copy of the client whose requests are about a namespace.
 func (c *Client) InNamespace(namespace string) *Client {

@@ -32,6 +32,9 @@ type Verb struct {
 	CompleteFlag map[string]Completer     // offers values of flags to the shell
 	Flags        func(cmd *cobra.Command) // adds flags whose values run reads; nil: no flags
 	Run          func(i Invocation) error
+	// Would says what Run would do, after it has asked members; the command then has --dry-run. Whatever a command does with
+	// --dry-run, its client refuses to change anything. nil: the command changes nothing, or Run has the flag itself.
+	Would func(i Invocation) (Would, error)
 }
 
 // Invocation is one execution of a command.
@@ -56,6 +59,9 @@ func newCommand(c *client.Client, v Verb) *cobra.Command {
 	if v.Flags != nil {
 		v.Flags(cmd)
 	}
+	if v.Would != nil {
+		cmd.Flags().Bool(dryRunFlag, false, "only say what would be done")
+	}
 	for flag, complete := range v.CompleteFlag {
 		if cmd.Flags().Lookup(flag) != nil {
 			registerFlagCompletion(cmd, c, flag, complete)
@@ -66,7 +72,14 @@ func newCommand(c *client.Client, v Verb) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return v.Run(Invocation{Ctx: cmd.Context(), Client: c, Out: out, Args: args, Changed: cmd.Flags().Changed})
+		i := Invocation{Ctx: cmd.Context(), Client: c, Out: out, Args: args, Changed: cmd.Flags().Changed}
+		if isDry, err := cmd.Flags().GetBool(dryRunFlag); err == nil && isDry {
+			i.Client = c.ReadOnly()
+			if v.Would != nil {
+				return v.printWould(i)
+			}
+		}
+		return v.Run(i)
 	}
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 func TestPrintedFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{
+		{Name: "--dry-run", Of: Would{}},
 		{Name: "delete", Of: deleted{}},
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +39,8 @@ needed.`,
 		Flags: func(cmd *cobra.Command) {
 			quantity.DurationVar(cmd.Flags(), &wait, "wait", 0, "how long to repeat the first request while no member answers")
 		},
-		Run: func(i command.Invocation) error { return importConfig(i, wait) },
+		Would: wouldImport,
+		Run:   func(i command.Invocation) error { return importConfig(i, wait) },
 	}
 }
 
@@ -98,4 +101,22 @@ func waitForMember(ctx context.Context, c *client.Client, wait time.Duration) er
 			return err
 		}
 	}
+}
+
+// wouldImport says what a file would create and update.
+func wouldImport(i command.Invocation) (command.Would, error) {
+	file, err := emulator.Read(i.Args[0])
+	if err != nil {
+		return command.Would{}, cli.Usage(err)
+	}
+	ctx, cancel := context.WithTimeout(i.Ctx, importTimeMax)
+	defer cancel()
+	report, err := file.Apply(ctx, dryControl{remoteControl{i.Client}, new(sync.Map)})
+	if err != nil {
+		return command.Would{}, err
+	}
+	if n := len(report.Problems); n > 0 {
+		return command.Would{}, fmt.Errorf("not everything would be as in %s: %s", i.Args[0], strings.Join(report.Problems, "; "))
+	}
+	return command.Wouldf("create %d and update %d entities of %s; %d are as listed", report.Created, report.Updated, i.Args[0], report.Unchanged)
 }

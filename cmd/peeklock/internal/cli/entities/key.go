@@ -111,11 +111,15 @@ regenerate the primary one.`, Example: "  peeklock key regenerate reader orders 
 			command.DeleteVerb(command.Verb{
 				Use: "delete" + arguments, Short: "Delete a key; its clients are disconnected within ten seconds", Args: cli.ArgCount(1, 2),
 				Example: "  peeklock key delete reader orders", Complete: completeKey,
+				Would: command.WouldIfFound(keyPath, func(args []string) string { return "delete key " + strings.Join(args, " of ") }),
 			},
 				keyPath, command.FirstArg, func(args []string) string { return "key " + args[0] + " deleted" }),
 		},
 	}
 }
+
+// errNoRights refuses a key without rights.
+var errNoRights = cli.Usagef("a key needs rights: give --rights with some of send, listen, manage")
 
 func putKeyVerb(v command.Verb, update bool) command.Verb {
 	var request entity.AccessRuleRequest
@@ -140,13 +144,39 @@ func putKeyVerb(v command.Verb, update bool) command.Verb {
 			}
 			path, done = path+"&replace=true", "updated"
 		case len(request.Rights) == 0:
-			return cli.Usagef("a key needs rights: give --rights with some of send, listen, manage")
+			return errNoRights
 		}
 		var made api.AccessRule // not key: fields that are missing in the answer would keep their values
 		if err := i.Client.Call(i.Ctx, http.MethodPut, path, request, &made); err != nil {
 			return err
 		}
 		return printKey(i.Out, &made, done)
+	}
+	v.Would = func(i command.Invocation) (command.Would, error) {
+		if !update {
+			if len(request.Rights) == 0 {
+				return command.Would{}, errNoRights
+			}
+			name := "key " + strings.Join(i.Args, " of ")
+			if err := mustNotExist(i, keyPath(i.Args), name); err != nil {
+				return command.Would{}, err
+			}
+			return command.Wouldf("create %s with the rights %s", name, strings.Join(request.Rights, ","))
+		}
+		var key api.AccessRule
+		if err := i.Client.Call(i.Ctx, http.MethodGet, keyPath(i.Args), nil, &key); err != nil {
+			return command.Would{}, err
+		}
+		would := command.Would{Would: "update key " + strings.Join(i.Args, " of ")}
+		if i.Changed("rights") {
+			would.Changes = append(would.Changes, command.Change{Setting: "rights", From: strings.Join(key.Rights, ","), To: strings.Join(request.Rights, ",")})
+		}
+		for _, flag := range []string{"primary-key", "secondary-key"} {
+			if i.Changed(flag) {
+				would.Changes = append(would.Changes, command.Change{Setting: flag, To: "the given secret"})
+			}
+		}
+		return would, nil
 	}
 	return v
 }
@@ -179,8 +209,8 @@ func regenerateKeyVerb(v command.Verb) command.Verb {
 		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{api.KeyPrimary, api.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
 	}
 	v.Run = func(i command.Invocation) error {
-		if which != api.KeyPrimary && which != api.KeySecondary {
-			return cli.Usagef("--which is %s or %s, not %q", api.KeyPrimary, api.KeySecondary, output.Printable(which, 60))
+		if err := checkWhich(which); err != nil {
+			return err
 		}
 		var key api.AccessRule
 		if err := i.Client.Call(i.Ctx, http.MethodPost, accessPath("regenerate", i.Args[1:]), api.RegenerateRequest{Rule: i.Args[0], Which: which}, &key); err != nil {
@@ -191,7 +221,23 @@ func regenerateKeyVerb(v command.Verb) command.Verb {
 		}
 		return printKey(i.Out, &key, "has a new "+which+" secret")
 	}
+	v.Would = func(i command.Invocation) (command.Would, error) {
+		if err := checkWhich(which); err != nil {
+			return command.Would{}, err
+		}
+		return command.WouldIfFound(keyPath, func(args []string) string {
+			return "replace the " + which + " secret of key " + strings.Join(args, " of ") + ": clients that use it are disconnected"
+		})(i)
+	}
 	return v
+}
+
+// checkWhich refuses what is no name of a secret.
+func checkWhich(which string) error {
+	if which != api.KeyPrimary && which != api.KeySecondary {
+		return cli.Usagef("--which is %s or %s, not %q", api.KeyPrimary, api.KeySecondary, output.Printable(which, 60))
+	}
+	return nil
 }
 
 // printKey prints a key after it was created or changed.

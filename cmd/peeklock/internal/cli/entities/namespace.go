@@ -48,6 +48,16 @@ holds more than a new limit, it is refused what adds to that.`,
 		command.DeleteVerb(command.Verb{
 			Use: "delete NAME", Short: "Delete a namespace that has no entities, with its keys", Args: cli.ArgCount(1, 1),
 			Example: "  peeklock namespace delete orders", Complete: command.CompleteNamespace,
+			Would: func(i command.Invocation) (command.Would, error) {
+				var n api.Namespace
+				if err := i.Client.Call(i.Ctx, http.MethodGet, path(i.Args), nil, &n); err != nil {
+					return command.Would{}, err
+				}
+				if n.Usage != nil && n.Usage.QueuesAndTopics > 0 {
+					return command.Would{}, fmt.Errorf("namespace %s has %d queues and topics: delete them first", n.Name, n.Usage.QueuesAndTopics)
+				}
+				return command.Wouldf("delete namespace %s with its keys", n.Name)
+			},
 		},
 			path, command.FirstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
 	}}
@@ -151,6 +161,24 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 			return noteUnresolved(i.Out, &made.AccessRules[0])
 		}
 		return nil
+	}
+	v.Would = func(i command.Invocation) (command.Would, error) {
+		if i.Changed("host") {
+			s.Hosts = append([]string{}, hosts...)
+		}
+		name := "namespace " + i.Args[0]
+		if method == http.MethodPut {
+			if err := mustNotExist(i, namespacePath(i.Args[0]), name); err != nil {
+				return command.Would{}, err
+			}
+			changes, err := command.Changes(s, struct{}{})
+			return command.Would{Would: "create " + name + " with a key", Changes: changes}, err
+		}
+		var now api.Namespace
+		if err := i.Client.Call(i.Ctx, http.MethodGet, namespacePath(i.Args[0]), nil, &now); err != nil {
+			return command.Would{}, err
+		}
+		return command.WouldUpdate(name, s, now)
 	}
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
@@ -23,22 +24,28 @@ func Nouns() []command.Noun {
 func queueResource() *resource[api.Queue] {
 	return &resource[api.Queue]{
 		kind: fsm.QueueEntity, plural: "queues", argument: "NAME", contents: "all its messages", example: "orders", args: cli.ArgCount(1, 1),
-		summary: func(q *api.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
+		summary:  func(q *api.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
+		settings: func(q *api.Queue) entity.Settings { return q.Settings },
+		holds:    func(q *api.Queue) string { return heldText(q.Counts) },
 	}
 }
 
 func topicResource() *resource[api.Topic] {
 	return &resource[api.Topic]{
 		kind: fsm.TopicEntity, plural: "topics", argument: "NAME", contents: "its subscriptions with all their messages", example: "orders", args: cli.ArgCount(1, 1),
-		summary: func(t *api.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
+		summary:  func(t *api.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
+		settings: func(t *api.Topic) entity.Settings { return t.Settings },
+		holds:    func(t *api.Topic) string { return heldByTopic(t.Counts) },
 	}
 }
 
 func subscriptionResource() *resource[api.Subscription] {
 	return &resource[api.Subscription]{
 		kind: fsm.SubscriptionEntity, plural: "subscriptions", argument: SubscriptionArg, contents: "all its messages", example: "orders/Subscriptions/audit",
-		args:    wantSubscription(0),
-		summary: func(s *api.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
+		args:     wantSubscription(0),
+		summary:  func(s *api.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
+		settings: func(s *api.Subscription) entity.Settings { return s.Settings },
+		holds:    func(s *api.Subscription) string { return heldText(s.Counts) },
 	}
 }
 
@@ -131,6 +138,14 @@ match: the filter becomes its first rule, $Default.
 			body.DefaultRule = &rule
 		}
 		return r.put(i, http.MethodPut, "created", body)
+	}
+	v.Would = func(i command.Invocation) (command.Would, error) {
+		if first.given(i.Changed) {
+			if _, err := first.rule(); err != nil {
+				return command.Would{}, err
+			}
+		}
+		return r.wouldCreate(i, settings)
 	}
 	return v
 }

@@ -26,6 +26,8 @@ type resource[T any] struct {
 	example  string // an example of a name
 	args     cobra.PositionalArgs
 	summary  func(*T) (name string, partition fsm.PartitionID)
+	settings func(*T) entity.Settings
+	holds    func(*T) string // what is deleted with the entity, with counts
 }
 
 func (r *resource[T]) path(name string) string { return client.NamePath("/v1/"+r.plural+"/", name) }
@@ -49,6 +51,7 @@ func (r *resource[T]) createVerb(v command.Verb) (command.Verb, *entity.Settings
 	v.Use, v.Short, v.Args, v.CompleteFlag = "create "+r.argument, "Create a "+r.kind.String(), r.args, completeDestinations()
 	v.Flags = func(cmd *cobra.Command) { settingFlags(cmd, &s, r.kind, true) }
 	v.Run = func(i command.Invocation) error { return r.put(i, http.MethodPut, "created", s) }
+	v.Would = func(i command.Invocation) (command.Would, error) { return r.wouldCreate(i, &s) }
 	return v, &s
 }
 
@@ -58,6 +61,7 @@ func (r *resource[T]) updateVerb(v command.Verb) command.Verb {
 	v.Complete, v.CompleteFlag = command.CompleteNames(r.plural), completeDestinations()
 	v.Flags = func(cmd *cobra.Command) { settingFlags(cmd, &s, r.kind, false) }
 	v.Run = func(i command.Invocation) error { return r.put(i, http.MethodPatch, "updated", s) }
+	v.Would = func(i command.Invocation) (command.Would, error) { return r.wouldUpdate(i, &s) }
 	return v
 }
 
@@ -71,7 +75,7 @@ func (r *resource[T]) showVerb() command.Verb {
 func (r *resource[T]) deleteVerb() command.Verb {
 	return command.Confirmed(command.DeleteVerb(command.Verb{
 		Use: "delete " + r.argument, Short: "Delete a " + r.kind.String() + " and " + r.contents, Args: cli.ArgCount(1, 1),
-		Example: "  peeklock " + r.kind.String() + " delete " + r.example + " --yes", Complete: command.CompleteNames(r.plural),
+		Example: "  peeklock " + r.kind.String() + " delete " + r.example + " --yes", Complete: command.CompleteNames(r.plural), Would: r.wouldDelete,
 	}, func(args []string) string { return r.path(args[0]) }, command.FirstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" }),
 		func(args []string) string { return "deletes " + r.kind.String() + " " + args[0] + " and " + r.contents })
 }

@@ -169,6 +169,7 @@ with an action. A new subscription has the rule $Default, which matches all mess
 			Use: "remove " + SubscriptionArg + " RULE", Aliases: []string{"delete"}, Args: wantSubscription(1),
 			Short:   "Remove a rule; messages that it has matched stay",
 			Example: "  peeklock rule remove orders/Subscriptions/audit '$Default'", Complete: completeRule,
+			Would: command.WouldIfFound(path, func(args []string) string { return "remove rule " + args[1] + " from " + args[0] }),
 		}, path, func(args []string) string { return args[1] }, func(args []string) string { return "rule " + args[1] + " removed from " + args[0] }),
 		ruleTestVerb(),
 	}}
@@ -192,6 +193,27 @@ func putRuleVerb(v command.Verb, query, done string) command.Verb {
 			return i.Out.Note("rule %s %s at %s", made.Name, done, i.Args[0])
 		}
 		return i.Out.Fields(made)
+	}
+	v.Would = func(i command.Invocation) (command.Would, error) {
+		flags.given(i.Changed)
+		rule, err := flags.rule()
+		if err == nil {
+			err = i.Client.Call(i.Ctx, http.MethodGet, SubscriptionPath(i.Args[0]), nil, nil)
+		}
+		if err == nil && query == "" {
+			err = mustNotExist(i, RulePath(i.Args[0], i.Args[1]), "rule "+i.Args[1])
+		}
+		if err != nil {
+			return command.Would{}, err
+		}
+		if query == "" {
+			return command.Wouldf("add rule %s to %s: %s", i.Args[1], i.Args[0], filterText(&rule.Filter))
+		}
+		var now entity.Rule
+		if err := i.Client.Call(i.Ctx, http.MethodGet, RulePath(i.Args[0], i.Args[1]), nil, &now); err != nil {
+			return command.Would{}, err
+		}
+		return command.Wouldf("replace rule %s of %s: %s by %s", now.Name, i.Args[0], filterText(&now.Filter), filterText(&rule.Filter))
 	}
 	return v
 }

@@ -187,6 +187,9 @@ func (d *Session) Close() { _ = d.Conn.Close() }
 // Connect dials the address where the control API answered, which works from here, and then those that members announce:
 // these may not resolve here, as those of members in containers and pods behind a forwarded port.
 func Connect(ctx context.Context, c *client.Client) (*Session, error) {
+	if c.IsReadOnly() {
+		return nil, errors.New("no AMQP connection was opened: a dry run changes nothing")
+	}
 	addresses, err := c.Endpoints(ctx)
 	if err != nil {
 		return nil, err

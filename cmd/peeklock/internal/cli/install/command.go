@@ -1,6 +1,9 @@
 package install
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,6 +37,9 @@ files stay.`,
 			if err := c.validate(); err != nil {
 				return cli.Usage(err)
 			}
+			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
+				return c.explainDry(out)
+			}
 			if err := c.write(time.Now()); err != nil {
 				return err
 			}
@@ -47,6 +53,7 @@ files stay.`,
 	flags.StringSliceVar(&c.members, "members", nil, "hosts of the members, 1 to 7, separated by commas")
 	flags.StringSliceVar(&c.clientNames, "client-name", nil, "further name at which clients connect, such as that of a load balancer; repeatable")
 	flags.StringVar(&c.dir, "dir", "peeklock-cluster", "folder to write to")
+	flags.Bool("dry-run", false, "only say what would be written")
 	return cli.Group("init", "Prepare the machines of a new cluster", write)
 }
 
@@ -54,6 +61,19 @@ files stay.`,
 type written struct {
 	Dir     string   `json:"dir"`
 	Members []string `json:"members"`
+}
+
+// explainDry prints what would be written.
+func (c *cluster) explainDry(out *output.Output) error {
+	verb := "create"
+	if _, err := os.Stat(filepath.Join(c.dir, authorityFolder)); err == nil {
+		verb = "renew certificates, keep authorities, keys and configuration files, and add what is missing"
+	}
+	would := fmt.Sprintf("%s in %s: %s, %s, %s, %s.crt, and a folder for each of %s", verb, c.dir, authorityFolder, operatorKey, gossipKeys, clientsCA, strings.Join(c.members, ", "))
+	if !out.IsTable() {
+		return out.Data(map[string]string{"would": would})
+	}
+	return out.Note("would %s", would)
 }
 
 // explain prints what to do with the files.

@@ -79,7 +79,8 @@ resend, which may double up to 100 messages, or --pending skip, which may lose t
 			f.StringVar(&o.pending, "pending", "", "what to do with messages whose answer an interrupted run did not get: resend or skip")
 			f.IntVar(&o.rate, "rate", 0, "send at most this many messages a second; 0: no limit")
 		},
-		Run: func(i command.Invocation) error { return load(i, &o) },
+		Run:   func(i command.Invocation) error { return load(i, &o) },
+		Would: func(i command.Invocation) (command.Would, error) { return wouldLoad(i, &o) },
 	}
 }
 
@@ -112,33 +113,39 @@ type loadBatch struct {
 	haveIDs  bool
 }
 
-func load(i command.Invocation, o *loadOptions) error {
+// newLoader checks the flags, opens the file, and reads the progress of an earlier run.
+func newLoader(i command.Invocation, o *loadOptions) (*loader, *os.File, error) {
 	switch {
 	case o.file == "":
-		return cli.Usagef("give --file, a file that message dump has written")
+		return nil, nil, cli.Usagef("give --file, a file that message dump has written")
 	case o.rate < 0:
-		return cli.Usagef("--rate is 0 or more")
+		return nil, nil, cli.Usagef("--rate is 0 or more")
 	case o.pending != "" && o.pending != pendingResend && o.pending != pendingSkip:
-		return cli.Usagef("--pending is resend or skip")
+		return nil, nil, cli.Usagef("--pending is resend or skip")
 	}
 	if err := checkSendTarget(i.Args[0]); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if o.connection == "" {
 		o.connection = i.Client.Getenv("SERVICEBUS_CONNECTION_STRING")
 	}
-	file, err := os.Open(o.file)
-	if err != nil {
-		return err //nolint:wrapcheck // it names the file
-	}
-	defer func() { _ = file.Close() }()
 	l := &loader{i: i, o: o, path: o.progress, pace: pacer{rate: o.rate, began: time.Now()}}
 	if l.path == "" {
 		l.path = o.file + ".progress"
 	}
 	if err := l.readProgress(); err != nil {
+		return nil, nil, err
+	}
+	file, err := os.Open(o.file)
+	return l, file, err //nolint:wrapcheck // it names the file
+}
+
+func load(i command.Invocation, o *loadOptions) error {
+	l, file, err := newLoader(i, o)
+	if err != nil {
 		return err
 	}
+	defer func() { _ = file.Close() }()
 	session, err := l.connect()
 	if err != nil {
 		return err

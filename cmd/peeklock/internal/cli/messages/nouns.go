@@ -56,7 +56,8 @@ them by the sequence numbers that are printed.`,
 			f.StringVar(&o.at, "at", "", "schedule the messages for this time, such as 2026-11-20T12:00:00Z")
 			f.Var(command.DurationFlag(&o.in), "in", "schedule the messages for this long from now, such as 90s")
 		},
-		Run: func(i command.Invocation) error { return send(i, &o) },
+		Run:   func(i command.Invocation) error { return send(i, &o) },
+		Would: func(i command.Invocation) (command.Would, error) { return wouldSend(i, &o) },
 	}
 }
 
@@ -147,7 +148,7 @@ messages of a queue that meet the conditions.
 			cmd.Flags().BoolVar(&o.yes, "yes", false, "confirm a cancellation by conditions, which cannot be undone")
 		},
 		Run: func(i command.Invocation) error {
-			if o.selects() {
+			if o.selects() || o.dryRun {
 				return cancelSelected(i, &o)
 			}
 			return cancel(i)
@@ -292,18 +293,19 @@ while a receiver holds them. "peeklock message" sends to a session, receives fro
 			Flags: func(cmd *cobra.Command) {
 				cmd.Flags().StringVar(&file, "file", "", "file with the state, at most 90 KiB")
 			},
-			Run: func(i command.Invocation) error { return setSessionState(i, file) },
+			Run:   func(i command.Invocation) error { return setSessionState(i, file) },
+			Would: func(i command.Invocation) (command.Would, error) { return wouldSetState(i, file) },
 		},
 		{
 			Use: "clear-state NAME SESSION", Short: "Remove the state of a session", Example: "  peeklock session clear-state orders customer-7",
-			Args: cli.ArgCount(2, 2), Complete: complete, Run: clearSessionState,
+			Args: cli.ArgCount(2, 2), Complete: complete, Run: clearSessionState, Would: wouldClearState,
 		},
 		{
 			Use: "release NAME SESSION", Short: "End the lock of the receiver that holds a session",
 			Long: `End the lock of the receiver that holds a session. Messages that it has locked return to their place without a failed delivery, and
 the receiver learns that it has lost the session.`,
 			Example: "  peeklock session release orders customer-7",
-			Args:    cli.ArgCount(2, 2), Complete: complete, Run: endSessionLock,
+			Args:    cli.ArgCount(2, 2), Complete: complete, Run: endSessionLock, Would: wouldEndLock,
 		},
 	}}
 }

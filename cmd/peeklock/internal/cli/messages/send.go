@@ -59,20 +59,11 @@ const shownIDsMax = 10000
 
 func send(i command.Invocation, o *sendOptions) error {
 	ctx, out, queue, bodies := i.Ctx, i.Out, i.Args[0], i.Args[1:]
-	if err := checkSendTarget(queue); err != nil {
-		return err
-	}
-	if o.timeout <= 0 {
-		return cli.Usagef("--timeout is more than 0")
-	}
-	template, err := o.template()
+	at, later, err := o.check(queue, bodies)
 	if err != nil {
 		return err
 	}
-	if o.size > 0 && len(bodies) > 0 {
-		return cli.Usagef("give bodies or --size, not both")
-	}
-	at, later, err := o.moment(time.Now())
+	template, err := o.template()
 	if err != nil {
 		return err
 	}
@@ -104,6 +95,23 @@ func send(i command.Invocation, o *sendOptions) error {
 		return out.Note("%d sent to %s", n, queue)
 	}
 	return out.Data(sent{Queue: queue, Sent: n, MessageIDs: ids})
+}
+
+// check checks the flags and returns for when the messages are scheduled, if they are.
+func (o *sendOptions) check(queue string, bodies []string) (at time.Time, later bool, err error) {
+	if err := checkSendTarget(queue); err != nil {
+		return at, false, err
+	}
+	if o.timeout <= 0 {
+		return at, false, cli.Usagef("--timeout is more than 0")
+	}
+	if _, err := o.template(); err != nil {
+		return at, false, err
+	}
+	if o.size > 0 && len(bodies) > 0 {
+		return at, false, cli.Usagef("give bodies or --size, not both")
+	}
+	return o.moment(time.Now())
 }
 
 // template returns the message without its body.

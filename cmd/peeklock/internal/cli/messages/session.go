@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"unicode/utf8"
 
@@ -149,20 +148,11 @@ func showSessionState(i command.Invocation) error {
 
 // setSessionState sets the state of a session to the third argument, or to the content of a file.
 func setSessionState(i command.Invocation, file string) error {
-	var request api.SessionStateRequest
-	switch {
-	case (len(i.Args) == 3) == (file != ""):
-		return cli.Usagef("give the state, or --file")
-	case file != "":
-		content, err := os.ReadFile(file) //nolint:gosec // the user names the file
-		if err != nil {
-			return cli.Usage(err)
-		}
-		request.State = content
-	default:
-		request.State = []byte(i.Args[2])
+	state, err := givenState(i.Args, file)
+	if err != nil {
+		return err
 	}
-	if err := i.Client.Call(i.Ctx, http.MethodPut, sessionPath(i, "/v1/session-state/"), request, nil); err != nil {
+	if err := i.Client.Call(i.Ctx, http.MethodPut, sessionPath(i, "/v1/session-state/"), api.SessionStateRequest{State: state}, nil); err != nil {
 		return err
 	}
 	return i.Out.Note("state of session %s set", strconv.Quote(i.Args[1]))

@@ -94,7 +94,8 @@ log has a line for each mark at each start, until a snapshot covers the entry.`,
 			cmd.Flags().StringVar(&checksum, "checksum", "", "checksum of the entry, 8 hexadecimal digits")
 			cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the commands of the entry are not done")
 		},
-		Run: func(i command.Invocation) error { return skipEntry(i, &e, checksum, yes) },
+		Run:   func(i command.Invocation) error { return skipEntry(i, &e, checksum, yes) },
+		Would: func(i command.Invocation) (command.Would, error) { return wouldSkip(i, &e, checksum) },
 	}
 }
 
@@ -133,23 +134,55 @@ func showEntry(i command.Invocation, e *entryFlags) error {
 	return i.Out.Note("%s", text)
 }
 
+// parseChecksum parses the checksum of an entry.
+func parseChecksum(text string) (uint32, error) {
+	sum, err := strconv.ParseUint(strings.TrimSpace(text), 16, 32)
+	if err != nil || len(text) != 8 {
+		return 0, cli.Usagef("give --checksum, 8 hexadecimal digits: the log of the member has it, and peeklock raft-log show prints it")
+	}
+	return uint32(sum), nil
+}
+
+// wouldSkip compares the checksum with that of the stored entry.
+func wouldSkip(i command.Invocation, e *entryFlags, checksum string) (command.Would, error) {
+	if err := e.check(); err != nil {
+		return command.Would{}, err
+	}
+	want, err := parseChecksum(checksum)
+	if err != nil {
+		return command.Would{}, err
+	}
+	stored, sum, err := cluster.StoredEntry(e.dir, fsm.PartitionID(e.partition), e.index, config.NewLogger(i.Client.Err, "warn", config.LogText))
+	switch {
+	case err != nil:
+		return command.Would{}, err
+	case sum != want:
+		return command.Would{}, fmt.Errorf("entry %d of partition %d has the checksum %s", e.index, e.partition, ChecksumText(sum))
+	}
+	decoded, err := partition.DecodeEntry(&stored)
+	if err != nil {
+		return command.Wouldf("mark entry %d of partition %d in %s as skipped; its commands cannot be decoded: %v", e.index, e.partition, e.dir, err)
+	}
+	return command.Wouldf("mark entry %d of partition %d in %s as skipped: its %d commands are not done", e.index, e.partition, e.dir, len(decoded.Commands))
+}
+
 func skipEntry(i command.Invocation, e *entryFlags, checksum string, yes bool) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	sum, err := strconv.ParseUint(strings.TrimSpace(checksum), 16, 32)
-	if err != nil || len(checksum) != 8 {
-		return cli.Usagef("give --checksum, 8 hexadecimal digits: the log of the member has it, and peeklock raft-log show prints it")
+	sum, err := parseChecksum(checksum)
+	if err != nil {
+		return err
 	}
 	if !yes {
 		return cli.Usagef("the commands of the entry will not be done, and are refused when clients repeat them: look at it with peeklock raft-log show, then add --yes")
 	}
-	err = cluster.SkipEntry(e.dir, fsm.PartitionID(e.partition), e.index, uint32(sum), config.NewLogger(i.Client.Err, "warn", config.LogText))
+	err = cluster.SkipEntry(e.dir, fsm.PartitionID(e.partition), e.index, sum, config.NewLogger(i.Client.Err, "warn", config.LogText))
 	if err != nil {
 		return err
 	}
 	if !i.Out.IsTable() {
-		return i.Out.Data(skippedEntry{e.partition, e.index, ChecksumText(uint32(sum))})
+		return i.Out.Data(skippedEntry{e.partition, e.index, ChecksumText(sum)})
 	}
 	return i.Out.Note("entry %d of partition %d is marked as skipped here: mark it on a majority of its replicas, then start the members", e.index, e.partition)
 }

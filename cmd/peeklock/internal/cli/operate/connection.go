@@ -39,7 +39,7 @@ lock.`,
 			Use: "close ID", Short: "Close a connection",
 			Long: `Close the connection of a client. Messages that it has locked stay locked until their locks end. Clients of Service Bus connect
 again at once: to keep one out, change its key (peeklock key regenerate).`,
-			Example: "  peeklock connection close a-651a2b3c4d5e6", Args: cli.ArgCount(1, 1),
+			Example: "  peeklock connection close a-651a2b3c4d5e6", Args: cli.ArgCount(1, 1), Would: wouldClose,
 		}, func(args []string) string { return client.NamePath("/v1/connections/", args[0]) }, command.FirstArg,
 			func(args []string) string { return fmt.Sprintf("connection %s closed", args[0]) }),
 	}}

@@ -30,11 +30,11 @@ connection string is read from standard input, so that other users of this machi
 a command runs, so a rotated key needs no change here. The first context is used at once.`,
 			Example: `  peeklock context add prod --server https://a:5300,https://b:5300,https://c:5300 --key-file key --ca clients-ca.crt
   peeklock context add shop - < connection-string.txt`,
-			Args: cli.ArgCount(1, 2), Run: addContext,
+			Args: cli.ArgCount(1, 2), Run: addContext, Would: wouldChangeContexts(addContext, "add"),
 		},
-		{Use: "use NAME", Short: "Use a context from now on", Example: "  peeklock context use prod", Args: one, Complete: named, Run: useContext},
+		{Use: "use NAME", Short: "Use a context from now on", Example: "  peeklock context use prod", Args: one, Complete: named, Run: useContext, Would: wouldChangeContexts(useContext, "use")},
 		{Use: "list", Short: "List contexts, without their secrets", Run: listContexts},
-		{Use: "remove NAME", Short: "Remove a context and its credentials from this machine", Example: "  peeklock context remove prod", Args: one, Complete: named, Run: removeContext},
+		{Use: "remove NAME", Short: "Remove a context and its credentials from this machine", Example: "  peeklock context remove prod", Args: one, Complete: named, Run: removeContext, Would: wouldChangeContexts(removeContext, "remove")},
 	}}
 }
 
@@ -89,6 +89,16 @@ type contextChange struct {
 	Did     string `json:"did"`
 }
 
+// wouldChangeContexts runs a command without saving what it changes.
+func wouldChangeContexts(run func(command.Invocation) error, verb string) func(command.Invocation) (command.Would, error) {
+	return func(i command.Invocation) (command.Would, error) {
+		if err := run(i); err != nil {
+			return command.Would{}, err
+		}
+		return command.Wouldf("%s context %s", verb, i.Args[0])
+	}
+}
+
 func changeContexts(i command.Invocation, did string, change func(*contexts.Set) error) error {
 	set, err := contexts.Load(i.Client.Process)
 	if err != nil {
@@ -96,6 +106,9 @@ func changeContexts(i command.Invocation, did string, change func(*contexts.Set)
 	}
 	if err := change(&set); err != nil {
 		return err
+	}
+	if i.Client.IsReadOnly() {
+		return nil
 	}
 	if err := set.Save(i.Client.Process); err != nil {
 		return err

@@ -41,18 +41,19 @@ rebalance.`, Example: "  peeklock member set a --zone eu-1 --weight 20", Args: o
 				cmd.Flags().Var(command.StringFlag(&set.Zone), "zone", "failure domain of the member, up to 64 bytes; '' for none")
 				cmd.Flags().Var(command.Uint32Flag(&set.Weight), "weight", "share of replicas, 1 to 100")
 			}, Run: func(i command.Invocation) error { return setMember(i, set.MemberChange) },
+			Would: func(i command.Invocation) (command.Would, error) { return wouldSetMember(i, set.MemberChange) },
 		},
 		{Use: "drain MEMBER", Short: "Transfer the leaderships of a member to others before it is stopped", Long: `Transfer the leaderships of a member to others, and give it no further ones until it is undrained. Its replicas stay
 and follow. Drain a member before you stop it: clients then see no errors and keep their locks. The command returns
 when the member leads no partition that another member could lead.`, Args: one, Complete: completeMember(0, 1), Flags: func(cmd *cobra.Command) { forceFlag(cmd, &force) }, Run: func(i command.Invocation) error {
 			return changeMember(i, "drain", force, memberDone{Member: i.Args[0], Did: "drained"})
-		}},
+		}, Would: func(i command.Invocation) (command.Would, error) { return wouldDrain(i, force.Force) }},
 		{
 			Use: "undrain MEMBER", Short: "Return a drained member to service",
 			Long: "Return a drained member to service. Partitions that prefer it as their leader return to it automatically.",
 			Args: one, Complete: completeMember(0, 1), Run: func(i command.Invocation) error {
 				return changeMember(i, "undrain", nil, memberDone{Member: i.Args[0], Did: "undrained"})
-			},
+			}, Would: wouldUndrain,
 		},
 		removalVerb(command.Verb{Use: "remove MEMBER", Short: "Move all replicas away from a member and remove it for good", Long: `Move all replicas of a member to others and remove it from the cluster. The member may be dead. A removed member never
 comes back under its id: a new process with an empty data directory is a new member. When too few other members
@@ -91,11 +92,7 @@ func listMembers(i command.Invocation, all bool) error {
 }
 
 func showMember(i command.Invocation) error {
-	r, err := readMembers(i.Ctx, i.Client)
-	if err != nil {
-		return err
-	}
-	m, err := r.find(i.Args[0])
+	m, err := oneMember(i)
 	if err != nil {
 		return err
 	}
@@ -104,7 +101,7 @@ func showMember(i command.Invocation) error {
 
 func setMember(i command.Invocation, change api.MemberChange) error {
 	if change == (api.MemberChange{}) {
-		return cli.Usagef("give --zone or --weight, or both")
+		return errNoChange
 	}
 	var m api.Member
 	if err := i.Client.Call(i.Ctx, http.MethodPatch, client.MemberPath(i.Args[0], ""), change, &m); err != nil {

@@ -25,7 +25,7 @@ func partitionNoun() command.Noun {
 	change := func(name, short, did string) command.Verb {
 		return command.Verb{Use: name + " ID", Short: short, Args: one, Complete: completeMember(1, 1), Run: func(i command.Invocation) error {
 			return changeMove(i, name, did)
-		}}
+		}, Would: wouldChangeMove(name)}
 	}
 	return command.Noun{Name: "partition", Short: "List, move, rebalance and add partitions", Long: `List, move, rebalance and add partitions. A move is recorded in the cluster. It continues when the command is
 interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, Verbs: []command.Verb{
@@ -37,12 +37,12 @@ the first old one is removed. Until then the move can be paused and cancelled.`,
   peeklock partition move 3 a b d --no-wait`, Args: cli.ArgCount(2, -1), Complete: completeMember(1, -1),
 			Flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
-			}, Run: func(i command.Invocation) error { return movePartition(i, noWait) },
+			}, Run: func(i command.Invocation) error { return movePartition(i, noWait) }, Would: wouldMovePartition,
 		},
 		{
 			Use: "transfer ID MEMBER", Short: "Transfer the leadership of a partition to another of its members",
 			Long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
-			Example: "  peeklock partition transfer 3 b", Args: cli.ArgCount(2, 2), Complete: completeMember(1, 2), Run: transferPartition,
+			Example: "  peeklock partition transfer 3 b", Args: cli.ArgCount(2, 2), Complete: completeMember(1, 2), Run: transferPartition, Would: wouldTransferPartition,
 		},
 		change("pause", "Pause the move of a partition", "paused"),
 		change("resume", "Resume the paused move of a partition", "resumed"),
@@ -56,7 +56,7 @@ with --dry-run. The moves continue when the command is interrupted, and can be p
 			cmd.Flags().BoolVar(&balance.noWait, "no-wait", false, "return when the moves are recorded")
 		}, Run: func(i command.Invocation) error { return rebalance(i, balance) }},
 		{Use: "grow N", Short: "Add partitions", Long: `Add N partitions on the members with the most free capacity. Existing entities stay where they are; new ones are placed in
-the new partitions first. Partitions cannot be removed.`, Example: "  peeklock partition grow 8", Args: one, Run: growPartitions},
+the new partitions first. Partitions cannot be removed.`, Example: "  peeklock partition grow 8", Args: one, Run: growPartitions, Would: wouldGrow},
 	}}
 }
 
@@ -131,19 +131,10 @@ func moveText(r *memberNames, m topology.Move) string {
 }
 
 func showPartition(i command.Invocation) error {
-	id, err := partitionID(i.Args[0])
+	p, r, err := onePartition(i)
 	if err != nil {
 		return err
 	}
-	list, r, err := partitions(i.Ctx, i.Client)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(list, func(p PartitionInfo) bool { return p.ID == id })
-	if at < 0 {
-		return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
-	}
-	p := list[at]
 	if i.Out.IsTable() { // the table shows names
 		replaceMemberIDs(r, &p)
 	}
@@ -252,9 +243,9 @@ func listMoves(i command.Invocation) error {
 }
 
 func growPartitions(i command.Invocation) error {
-	n, err := strconv.Atoi(i.Args[0])
-	if err != nil || n < 1 {
-		return cli.Usagef("%q is not a number of partitions", output.Printable(i.Args[0], 100))
+	n, err := growCount(i.Args[0])
+	if err != nil {
+		return err
 	}
 	var grown api.GrowResult
 	if err := i.Client.Call(i.Ctx, http.MethodPost, "/v1/partitions", api.GrowRequest{Add: n}, &grown); err != nil {

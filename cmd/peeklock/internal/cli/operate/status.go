@@ -88,15 +88,24 @@ func printStatus(out *output.Output, st topology.Status) error {
 	return out.Rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
 }
 
+// formatLevel parses a level, or auto.
+func formatLevel(text string) (asked api.FormatLevelRequest, err error) {
+	if text == "auto" {
+		return asked, nil
+	}
+	level, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || level == 0 {
+		return asked, cli.Usagef("%q is no format level: give auto or a number from 1 on", text)
+	}
+	asked.Max = uint32(level)
+	return asked, nil
+}
+
 // holdFormatLevel sets the level above which the cluster does not rise.
 func holdFormatLevel(i command.Invocation) error {
-	var asked api.FormatLevelRequest
-	if text := i.Args[0]; text != "auto" {
-		level, err := strconv.ParseUint(text, 10, 32)
-		if err != nil || level == 0 {
-			return cli.Usagef("%q is no format level: give auto or a number from 1 on", text)
-		}
-		asked.Max = uint32(level)
+	asked, err := formatLevel(i.Args[0])
+	if err != nil {
+		return err
 	}
 	if err := i.Client.Call(i.Ctx, http.MethodPut, "/v1/format-level", asked, nil); err != nil {
 		return err

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Would is the answer of a command with --dry-run.
+type Would struct {
+	Would   string   `json:"would"`             // such as "delete queue orders"
+	Changes []Change `json:"changes,omitempty"` // of settings
+}
+
+// Change is a setting with its value now and afterwards.
+type Change struct {
+	Setting string `json:"setting"`
+	From    any    `json:"from,omitempty"` // nil: not set
+	To      any    `json:"to"`
+}
+
+// Wouldf formats what a command would do.
+func Wouldf(format string, args ...any) (Would, error) {
+	return Would{Would: fmt.Sprintf(format, args...)}, nil
+}
+
+// String returns one line.
+func (w Would) String() string {
+	texts := make([]string, len(w.Changes))
+	for at, c := range w.Changes {
+		from := ""
+		if c.From != nil {
+			from = fmt.Sprintf(" from %v", c.From)
+		}
+		texts[at] = fmt.Sprintf("%s%s to %v", c.Setting, from, c.To)
+	}
+	text := "would " + w.Would
+	if len(texts) > 0 {
+		text += ": " + strings.Join(texts, ", ")
+	}
+	return text
+}
+
+// Changes returns the fields of given whose values differ from those of current. Both are structs of the control API, in which
+// omitted fields are not given.
+func Changes(given, current any) ([]Change, error) {
+	var wanted, now map[string]any
+	for from, to := range map[*map[string]any]any{&wanted: given, &now: current} {
+		text, err := json.Marshal(to)
+		if err == nil {
+			err = json.Unmarshal(text, from)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("compare settings: %w", err)
+		}
+	}
+	var changes []Change
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if !reflect.DeepEqual(wanted[name], now[name]) {
+			changes = append(changes, Change{name, now[name], wanted[name]})
+		}
+	}
+	return changes, nil
+}
+
+// WouldUpdate says how given would change current, which is called name.
+func WouldUpdate(name string, given, current any) (Would, error) {
+	changes, err := Changes(given, current)
+	if err != nil || len(changes) == 0 {
+		return Would{Would: "change nothing: " + name + " is so already"}, err
+	}
+	return Would{Would: "update " + name, Changes: changes}, nil
+}
+
+// WouldIfFound asks for the object at path, and then says what would be done.
+func WouldIfFound(path, would func(args []string) string) func(Invocation) (Would, error) {
+	return func(i Invocation) (Would, error) {
+		if err := i.Client.Call(i.Ctx, http.MethodGet, path(i.Args), nil, nil); err != nil {
+			return Would{}, err
+		}
+		return Wouldf("%s", would(i.Args))
+	}
+}
+
+// dryRunFlag is the flag of commands that change something.
+const dryRunFlag = "dry-run"
+
+// printWould runs a command that has Would with --dry-run.
+func (v *Verb) printWould(i Invocation) error {
+	would, err := v.Would(i)
+	switch {
+	case err != nil:
+		return err
+	case i.Out.IsTable():
+		return i.Out.Note("%s", would)
+	}
+	return i.Out.Data(would)
+}
