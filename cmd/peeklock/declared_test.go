@@ -53,8 +53,10 @@ topics:
 
 	say(t, m, 0, "namespace", "create", "copy")
 	service := "Endpoint=sb://" + strings.TrimPrefix(m.Admin, "http://") + ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=any;UseDevelopmentEmulator=true"
+	wants(t, say(t, m, 0, "import", "--from-azure", service, "--namespace", "copy", "--dry-run"), "+ rule size of events/Subscriptions/big", "0 of 8 changes made")
+	wants(t, say(t, m, 2, "import", "Config.json", "--from-azure", service), "wrong number of arguments")
 	wants(t, say(t, m, 0, "apply", "--from-azure", service, "--namespace", "copy"), "+ rule size of events/Subscriptions/big", "8 of 8 changes made")
-	wants(t, say(t, m, 0, "apply", "--from-azure", service, "--namespace", "copy"), "0 of 0 changes made")
+	wants(t, say(t, m, 0, "import", "--from-azure", service, "--namespace", "copy"), "0 of 0 changes made")
 	if a, b := say(t, m, 0, "key", "show", "reader", "orders", "-o", "json"), say(t, m, 0, "key", "show", "reader", "orders", "-o", "json", "--namespace", "copy"); secretIn(a) != secretIn(b) {
 		t.Error("the copied key has another secret")
 	}

@@ -219,6 +219,31 @@ func TestProxiedClientsAreAudited(t *testing.T) {
 	}
 }
 
+// TestBackupsAreAudited checks that a backup with the command line leaves a line for each partition, with who made it.
+func TestBackupsAreAudited(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	audit := filepath.Join(t.TempDir(), "audit.log")
+	_, address, _ := startServe(t, "--key", auth.DevKey, "--key-name", "nightly", "--partitions", "1", "--audit-log", audit)
+	say(t, devMember{Admin: "http://" + address}, 0, "cluster", "backup", filepath.Join(t.TempDir(), "copy"), "--key", auth.DevKey, "--key-name", "nightly")
+	text, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"0", "1"} {
+		found := false
+		for line := range strings.Lines(string(text)) {
+			found = found || strings.Contains(line, `"operation":"back up","kind":"partition","name":"`+part+`"`) &&
+				strings.Contains(line, `"who":"nightly"`) && strings.Contains(line, `"outcome":"OK"`)
+		}
+		if !found {
+			t.Errorf("no line says that nightly has backed up partition %s:\n%s", part, text)
+		}
+	}
+}
+
 // TestCommandsUseTheControlSocket checks that a command uses plain HTTP through a socket, and reports when no
 // process listens on it.
 func TestCommandsUseTheControlSocket(t *testing.T) {

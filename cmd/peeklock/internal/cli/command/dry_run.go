@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // Would is the answer of a command with --dry-run.
@@ -92,11 +94,16 @@ const dryRunFlag = "dry-run"
 // printWould runs a command that has Would with --dry-run.
 func (v *Verb) printWould(i Invocation) error {
 	would, err := v.Would(i)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case i.Out.IsTable():
-		return i.Out.Note("%s", would)
 	}
-	return i.Out.Data(would)
+	return would.Print(i.Out)
+}
+
+// Print prints what would be done.
+func (w Would) Print(out *output.Output) error {
+	if out.IsTable() {
+		return out.Note("%s", w)
+	}
+	return out.Data(w)
 }

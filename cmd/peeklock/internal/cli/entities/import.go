@@ -23,24 +23,49 @@ import (
 // importTimeMax is how long import may take after a member has answered: enough for tens of thousands of entities.
 const importTimeMax = 10 * time.Minute
 
-func importVerb() command.Verb {
+// importVerb returns the command import. fromAzure reads the namespace of a connection string.
+func importVerb(fromAzure func(i command.Invocation, connection string, dryRun bool) error) command.Verb {
 	var wait time.Duration
+	var connection string
+	var dryRun bool
 	return command.Verb{
-		Use: "import FILE", Short: "Create the entities that a Config.json of the Service Bus emulator lists",
+		Use: "import FILE|--from-azure CONNECTION-STRING", Short: "Create the entities of a Config.json, or of a Service Bus namespace",
 		Long: `Create the queues, topics, subscriptions and rules that a Config.json of the Service Bus emulator lists. The first namespace of
 the file becomes the default namespace, whatever its name; each further one is created under its name, with a key that has all
 rights. Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
 other rules. The command may be repeated, and then changes nothing.
 
 The exit code is 1 when something could not be created or changed as the file says; the rest is done. An operator key is
-needed.`,
-		Example: "  peeklock import Config.json",
-		Args:    cli.ArgCount(1, 1),
+needed.
+
+With --from-azure, the command does the same as "peeklock apply --from-azure": it takes the entities, rules and keys of a Service
+Bus namespace, into the namespace that --namespace names.`,
+		Example: `  peeklock import Config.json
+  peeklock import --from-azure - --dry-run < connection-string.txt`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if connection != "" {
+				return cli.ArgCount(0, 0)(cmd, args)
+			}
+			return cli.ArgCount(1, 1)(cmd, args)
+		},
 		Flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&connection, "from-azure", "", "instead of a file, take the Service Bus namespace of this connection string; - reads it from standard input, so that other users of this machine do not see it")
+			cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
 			quantity.DurationVar(cmd.Flags(), &wait, "wait", 0, "how long to repeat the first request while no member answers")
 		},
-		Would: wouldImport,
-		Run:   func(i command.Invocation) error { return importConfig(i, wait) },
+		Run: func(i command.Invocation) error {
+			switch {
+			case connection != "":
+				return fromAzure(i, connection, dryRun)
+			case dryRun:
+				would, err := wouldImport(i)
+				if err != nil {
+					return err
+				}
+				return would.Print(i.Out)
+			}
+			return importConfig(i, wait)
+		},
 	}
 }
 

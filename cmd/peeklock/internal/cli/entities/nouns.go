@@ -16,9 +16,9 @@ import (
 // SubscriptionArg is the form of a subscription name, the same that clients use as its address.
 const SubscriptionArg = "TOPIC/Subscriptions/NAME"
 
-// Nouns returns the commands of entities, namespaces and keys, and import.
-func Nouns() []command.Noun {
-	return []command.Noun{queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), namespaceNoun(), keyNoun(), {Verbs: []command.Verb{importVerb()}}}
+// Nouns returns the commands of entities, namespaces and keys, and import. fromAzure does import --from-azure.
+func Nouns(fromAzure func(i command.Invocation, connection string, dryRun bool) error) []command.Noun {
+	return []command.Noun{queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), namespaceNoun(), keyNoun(), {Verbs: []command.Verb{importVerb(fromAzure)}}}
 }
 
 func queueResource() *resource[api.Queue] {

@@ -30,7 +30,10 @@ func sendVerb() command.Verb {
 as sent when a quorum of members has it on disk.
 
 With --at or --in the messages are scheduled: they become active at that time. Until then "message cancel" cancels
-them by the sequence numbers that are printed.`,
+them by the sequence numbers that are printed.
+
+-o json prints the message ids. It has sequence numbers for scheduled messages only: AMQP confirms a message without its
+number. "message peek --where" with sys.MessageId = 'ID' finds it.`,
 		Example: `  peeklock message send orders hello
   seq 1000 | peeklock message send orders
   peeklock message send orders --size 1024 --count 100
