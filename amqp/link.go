@@ -263,6 +263,7 @@ func (l *link) refuse(ctx context.Context, cause refusal.Cause) {
 		l.reply.Target, l.reply.Coordinator = nil, nil
 	}
 	c := l.session.conn
+	l.countThrottled(cause, 1)
 	c.emit(l.session.channel, l.reply)
 	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.newError(ctx, cause, "link", l.name, "path", l.path)})
 }
@@ -288,6 +289,7 @@ func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal.Ca
 		return
 	}
 	s := l.session
+	l.countThrottled(cause, 1)
 	s.flushDispositions()
 	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()

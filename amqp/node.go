@@ -246,6 +246,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp management.Response
 	c.logSlow(ctx, r)
 	cause := resp.Cause
 	if resp.Condition != "" {
+		r.link.countThrottled(cause, 1)
 		resp.Text = c.newError(ctx, cause, "operation", r.argument("operation"), "path", r.link.path).Description
 	}
 	message := appendResponse(nil, r, resp)

@@ -264,6 +264,7 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 		if codes[from] != fsm.OK {
 			v = v.WithEntity(c.urlOf(g.link.path))
 		}
+		g.link.countThrottled(v.Cause, to-from)
 		if v.Retry == refusal.RetryLater {
 			for _, t := range g.deliveries[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may settle it again

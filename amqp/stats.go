@@ -52,6 +52,8 @@ type totals struct {
 
 	mu      sync.Mutex
 	refused map[wire.Symbol]uint64
+
+	throttled throttled
 }
 
 // connStats counts events of a connection that are not reported yet. The mutex of the connection guards it. It

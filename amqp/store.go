@@ -184,6 +184,7 @@ func (l *incomingLink) replenishCredit() {
 // countEnd counts the end of the delivery. mu is held.
 func (a *incomingDelivery) countEnd(cause refusal.Cause) {
 	t := a.link.session.conn.stats.count()
+	a.link.countThrottled(cause, 1)
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:
 		t.requests++

@@ -78,7 +78,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	case !t.do.waits:
 		r = r.WithContext(ctx)
 	}
-	return s.explainFull(namespace, t.do.serve(s, &request{w, r, at, t, from, held}))
+	err = t.do.serve(s, &request{w, r, at, t, from, held})
+	if errors.Is(err, fsm.ServerBusy) && s.config.Throttled != nil {
+		s.config.Throttled(&at.Entity)
+	}
+	return s.explainFull(namespace, err)
 }
 
 // explainFull adds to the refusal of a full namespace which limit that is.

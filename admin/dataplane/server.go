@@ -44,6 +44,8 @@ type Config struct {
 	// QuotaReason returns why no more is stored for a namespace and what to do, "" if it is not known; nil: answers do not say
 	// it.
 	QuotaReason func(fsm.NamespaceID) string
+	// Throttled counts a request for an entity that is refused with ServerBusy; nil: not counted.
+	Throttled func(*fsm.Entity)
 }
 
 // Caller is what package admin knows about the client of a request.

@@ -60,32 +60,54 @@ func entityFamilies() []family {
 		{
 			name: "peeklock_entity_consumers", kind: gauge, labels: entityLabels(), entityNames: true,
 			help: "Links on which clients of this member receive from the entity, without browsers. The sum over all members is that of the entity. An entity without any has no series.",
-			read: func(p *statsSnapshot, to emit) {
-				for i := range p.consumers {
-					c := &p.consumers[i]
-					to(float64(c.count), c.namespace, c.kind, c.entity)
-				}
-			},
+			read: func(p *statsSnapshot, to emit) { eachEntity(p.consumers, to) },
+		},
+		{
+			name: "peeklock_entity_throttled_requests_total", kind: counter, labels: entityLabels(), entityNames: true,
+			help: "Sends, settlements, links and management requests for the entity that this member refused with server-busy, over AMQP and HTTP. The sum over all members is that of the entity. An entity without any has no series; beyond 1,000 entities within an hour, further ones are counted together as (others).",
+			read: func(p *statsSnapshot, to emit) { eachEntity(p.throttled, to) },
 		},
 		sample("peeklock_entity_omitted", gauge, "Entities that this member leads and does not report because others were used in the last hour or have more messages (setting metrics_entities).",
 			func(p *statsSnapshot) float64 { return float64(p.node.Omitted) }),
 	}
 }
 
-// consumers are the receiving links of one entity at this member.
-type consumers struct {
+// ofEntity is a number that a gateway knows of an entity.
+type ofEntity struct {
 	namespace, kind, entity string
-	count                   int
+	count                   float64
 }
 
-// consumers returns those of at most Config.Entities entities, those with the most first.
-func (m *Collector) consumers() (list []consumers) {
-	for _, e := range m.config.Consumers() {
-		if namespace := m.config.NamespaceName(e.Namespace); namespace != "" {
-			list = append(list, consumers{namespace, e.Kind.String(), e.Name, e.Links})
-		}
+func eachEntity(list []ofEntity, to emit) {
+	for i := range list {
+		to(list[i].count, list[i].namespace, list[i].kind, list[i].entity)
 	}
-	slices.SortFunc(list, func(a, b consumers) int {
+}
+
+// consumers returns the receiving links at this member.
+func (m *Collector) consumers() (list []ofEntity) {
+	for _, e := range m.config.Consumers() {
+		list = append(list, ofEntity{m.config.NamespaceName(e.Namespace), e.Kind.String(), e.Name, float64(e.Links)})
+	}
+	return m.most(list)
+}
+
+// throttled returns the throttled requests at this member.
+func (m *Collector) throttled() (list []ofEntity) {
+	for _, e := range m.config.Throttled() {
+		if e.Name == "" {
+			list = append(list, ofEntity{otherNamespaces, "", otherNamespaces, float64(e.Requests)})
+			continue
+		}
+		list = append(list, ofEntity{m.config.NamespaceName(e.Namespace), e.Kind.String(), e.Name, float64(e.Requests)})
+	}
+	return m.most(list)
+}
+
+// most returns at most Config.Entities of a list, those with the highest numbers first, without namespaces that were removed.
+func (m *Collector) most(list []ofEntity) []ofEntity {
+	list = slices.DeleteFunc(list, func(e ofEntity) bool { return e.namespace == "" })
+	slices.SortFunc(list, func(a, b ofEntity) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.namespace, b.namespace), strings.Compare(a.kind, b.kind), strings.Compare(a.entity, b.entity))
 	})
 	return list[:min(len(list), m.config.Entities)]

@@ -106,7 +106,8 @@ type statsSnapshot struct {
 	node           cluster.Stats
 	gateway        amqp.Stats
 	hasGateway     bool
-	consumers      []consumers
+	consumers      []ofEntity
+	throttled      []ofEntity
 	connectionsMax int // that the gateway accepts
 	expiries       map[string]time.Time
 	memory         Memory

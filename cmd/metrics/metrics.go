@@ -36,9 +36,10 @@ type Config struct {
 	Version string // of the binary
 	Node    func(entities int) cluster.Stats
 	Gateway func() amqp.Stats // nil: no stats of the gateway
-	// Consumers counts the receiving links of the gateway by entity; nil: not exported. NamespaceName returns the name of a
-	// namespace, "" if the member does not know it.
+	// Consumers counts the receiving links of the gateway by entity, and Throttled the requests that it refused as busy; nil: not
+	// exported. NamespaceName returns the name of a namespace, "" if the member does not know it.
 	Consumers     func() []topology.Consumers
+	Throttled     func() []amqp.Throttled
 	NamespaceName func(fsm.NamespaceID) string
 	Ready         func() bool
 	// ConnectionsMax is the number of client connections that the gateway accepts; 0: not exported.
@@ -57,8 +58,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Node == nil || c.Ready == nil || c.Logger == nil:
 		return errors.New("metrics: Node, Ready and Logger are needed")
-	case (c.Consumers == nil) != (c.NamespaceName == nil):
-		return errors.New("metrics: Consumers and NamespaceName are needed together")
+	case (c.Consumers == nil) != (c.NamespaceName == nil), (c.Consumers == nil) != (c.Throttled == nil):
+		return errors.New("metrics: Consumers, Throttled and NamespaceName are needed together")
 	case c.Entities < 0 || c.Entities > EntitiesMax:
 		return fmt.Errorf("metrics: %d entities: must be 0 to %d", c.Entities, EntitiesMax)
 	}
@@ -98,7 +99,7 @@ func (m *Collector) snapshot() *statsSnapshot {
 		p.gateway, p.hasGateway = m.config.Gateway(), true
 	}
 	if m.config.Consumers != nil {
-		p.consumers = m.consumers()
+		p.consumers, p.throttled = m.consumers(), m.throttled()
 	}
 	p.connectionsMax = m.config.ConnectionsMax
 	if m.config.Expiries != nil {

@@ -80,6 +80,9 @@ func newMember(t *testing.T, change func(*Config)) *Collector {
 		Consumers: func() []topology.Consumers {
 			return []topology.Consumers{{Namespace: 1, Name: "a-secret-name", Links: 5}, {Namespace: 1, Kind: fsm.TopicEntity, Name: "a-secret-name", Links: 1}}
 		},
+		Throttled: func() []amqp.Throttled {
+			return []amqp.Throttled{{Namespace: 1, Name: "a-secret-name", Requests: 17}, {Requests: 18}}
+		},
 		NamespaceName: func(fsm.NamespaceID) string { return "default" },
 		Name:          "m0", Version: "v1", Node: func(int) cluster.Stats { return memberStats() }, Ready: func() bool { return true },
 		Gateway: func() amqp.Stats {
@@ -183,6 +186,8 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_entity_messages{entity="a-secret-name",kind="queue",sb_namespace="default",state="dead_letter"} 2`,
 		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",sb_namespace="default"} 1`,
 		`peeklock_entity_consumers{entity="a-secret-name",kind="queue",sb_namespace="default"} 5`,
+		`peeklock_entity_throttled_requests_total{entity="a-secret-name",kind="queue",sb_namespace="default"} 17`,
+		`peeklock_entity_throttled_requests_total{entity="(others)",kind="",sb_namespace="(others)"} 18`,
 		`peeklock_entity_max_bytes{entity="a-secret-name",kind="queue",sb_namespace="default"} 9`,
 		`peeklock_entity_waiting_sessions{entity="a-secret-name",kind="queue",sb_namespace="default"} 3`,
 		`peeklock_entity_incoming_messages_total{entity="a-secret-name",kind="queue",partition="7",sb_namespace="default"} 100`,

@@ -190,7 +190,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
 	finder := inspect.New(broker.Broker{Router: m.node.Router()})
 	finder.LockHolders = m.node.Operator().LockHolders
-	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts(), QuotaReason: m.node.QuotaReason}
+	messages := dataplane.Config{Broker: messageBroker{broker.Broker{Router: m.node.Router()}}, Authority: ring, Logger: p.logger.With("component", "messages"), Accounts: m.gateway.Accounts(), QuotaReason: m.node.QuotaReason, Throttled: m.gateway.CountThrottled}
 	api := admin.Config{
 		Messages:        dataplane.New(messages),
 		Finder:          finder,

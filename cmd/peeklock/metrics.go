@@ -28,7 +28,7 @@ func (p memberParts) showMetrics(m *member, api *admin.Config) error {
 	collector, err := metrics.New(metrics.Config{
 		Name: p.cluster.Name, Version: p.cluster.Version,
 		Node: m.node.Stats, Gateway: m.gateway.Stats, Ready: m.isReady,
-		Consumers: m.gateway.Consumers, NamespaceName: m.node.Router().NamespaceName,
+		Consumers: m.gateway.Consumers, Throttled: m.gateway.Throttled, NamespaceName: m.node.Router().NamespaceName,
 		ConnectionsMax: m.connectionsMax, Expiries: p.expiries, Memory: p.memory.statsFunc(),
 		Entities: p.metrics.entities, Logger: p.logger.With("component", "metrics"),
 	})
