@@ -132,7 +132,7 @@ func TestConnectionStringsBecomeASecret(t *testing.T) {
 		}
 		return out.String()
 	}
-	wants(t, apply(cli.ExitDone), "3 of 3 changes made")
+	wants(t, apply(cli.ExitDone), "3 of 3 changes made", "2 connection strings are in the Secret connections")
 	var patch []struct {
 		Op, Path string
 		Value    map[string][]byte

@@ -44,6 +44,7 @@ func TestExpressions(t *testing.T) {
 		"['a]": "does not end", "[createArray(1)[0]": "", "[parameters('x')]": "no such parameter", "[" + strings.Repeat("not(", depthMax+2) + "]": "nested more than", "[]": "a function",
 		"[substring('a', 1, 2)]": "within the text", "[length(1)]": "a list, an object or a text", "[int('x')]": "invalid syntax", "[variables('twice')]": "more than",
 		"[range(0, 10001)]": "a count up to 10000", "[if(true())]": "three arguments",
+		"[" + strings.Repeat("a", expressionBytesMax+1) + "]": "longer than 24576 bytes",
 	} {
 		if got, err := evaluated(expression); want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, %v, want %q", expression, got, err, want)

@@ -9,9 +9,10 @@ import (
 
 // Limits of the expressions of a template. A template is written by people or by Bicep, and a loop may not make it endless.
 const (
-	depthMax  = 100     // nested calls, and variables that refer to each other
-	stepsMax  = 1 << 20 // values that are evaluated
-	copiesMax = 10_000  // of one loop
+	expressionBytesMax = 24576   // of one expression, as in Azure
+	depthMax           = 100     // nested calls, and variables that refer to each other
+	stepsMax           = 1 << 20 // values that are evaluated
+	copiesMax          = 10_000  // of one loop
 )
 
 // mark begins and ends an unknown part of a text.
@@ -57,6 +58,9 @@ type parser struct {
 
 // parse returns the tree of an expression.
 func parse(text string) (any, error) {
+	if len(text) > expressionBytesMax {
+		return nil, fmt.Errorf("the expression [%.60s...] is longer than %d bytes", text, expressionBytesMax)
+	}
 	p := &parser{text: text}
 	tree, err := p.expression(0)
 	if err == nil {

@@ -3,6 +3,7 @@ package declare
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,7 +94,7 @@ func examples(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		for i, block := range strings.Split(string(text), "```yaml\n")[1:] {
 			block, _, _ = strings.Cut(block, "```")
 			var tree map[string]any
 			if err := yaml.Unmarshal([]byte(block), &tree); err != nil {
@@ -107,7 +108,7 @@ func examples(t *testing.T) map[string]string {
 				block, tree = string(encoded), entities["declared"].(map[string]any)
 			}
 			if tree["queues"] != nil || tree["topics"] != nil {
-				found[name] = block
+				found[fmt.Sprintf("%s, example %d", name, i+1)] = block
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 type object = map[string]any
 
 // schemaID names the schema for editors.
-const schemaID = "https://github.com/peeklock/peeklock/blob/main/docs/entities.schema.json"
+const schemaID = "https://github.com/peeklock/peeklock/raw/main/docs/entities.schema.json"
 
 // described are the keys that are no settings, by their type and name.
 var described = map[string]string{ //nolint:gochecknoglobals // never changed

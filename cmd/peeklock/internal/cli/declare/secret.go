@@ -69,5 +69,8 @@ func writeSecret(i command.Invocation, o *options, want *Document) error {
 		}
 		data[name] = []byte(key.PrimaryConnectionString)
 	}
-	return kubernetes.ReplaceSecret(i.Ctx, i.Client.Getenv, o.account, o.secret, data)
+	if err := kubernetes.ReplaceSecret(i.Ctx, i.Client.Getenv, o.account, o.secret, data); err != nil {
+		return err
+	}
+	return i.Out.Note("%d connection strings are in the Secret %s", len(data), o.secret)
 }
