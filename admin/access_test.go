@@ -57,7 +57,7 @@ func TestAccessRulesAreCreatedChangedAndDeleted(t *testing.T) {
 		{"PUT", "/v1/access/?rule=r", `{"rights":["Send"]}`, 400, "names no queue"},
 		{"PUT", "/v1/access/t?rule=r", `{"name":"s","rights":["Send"]}`, 400, "the body"},
 		{"PUT", "/v1/access/t?rule=r", `{}`, 400, "it has no rights"},
-		{"PUT", "/v1/access/t?rule=r", `{"rights":["own"]}`, 400, "rights are Send, Listen and Manage"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["own"]}`, 400, "rights are Read, Send, Listen and Manage"},
 		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"key":"x"}`, 400, "possible are name, rights"},
 		{"PUT", "/v1/access/t?rule=" + strings.Repeat("r", entity.AccessNameBytesMax+1), `{"rights":["Send"]}`, 400, "1 to 256 bytes"},
 		{"PUT", "/v1/access/t?rule=a%0Ab", `{"rights":["Send"]}`, 400, "control characters"},

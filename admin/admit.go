@@ -34,6 +34,9 @@ func (s *core) admit(r *http.Request, n operation.Right, entityName string) (*ht
 	if n == operation.ManageEntity && entityName == "" {
 		n = operation.ManageNamespace
 	}
+	if n == operation.ReadEntity && entityName == "" {
+		n = operation.ReadNamespace
+	}
 	if err := s.authorize(r, v, n, entityName); err != nil {
 		return r, err
 	}
@@ -111,7 +114,7 @@ func targets(r *http.Request, n operation.Right, entityName string) []auth.Targe
 		url.Entity = fsm.EntityPath(name)
 		return []auth.Target{url}
 	}
-	if entityName != "" && (n == operation.ManageEntity || n == operation.ListenEntity || n == operation.AnyKey) {
+	if entityName != "" && (n == operation.ManageEntity || n == operation.ReadEntity || n == operation.ListenEntity || n == operation.AnyKey) {
 		return []auth.Target{auth.TargetOf(name), url}
 	}
 	return []auth.Target{url}
@@ -128,9 +131,19 @@ func checkGrant(grant auth.Grant, n operation.Right) error {
 		if grant.Rights&fsm.Listen == 0 {
 			return fmt.Errorf("%w: the key does not have the right to listen", fsm.Unauthorized)
 		}
+	case n == operation.ReadCluster:
+		if !grant.Rights.CanRead() || !grant.Operator && !grant.Configured {
+			return fmt.Errorf("%w: the figures of all namespaces need an operator's key, or a configured key with the right to read", fsm.Unauthorized)
+		}
+		return nil
+	case n == operation.ReadEntity || n == operation.ReadNamespace:
+		if !grant.Rights.CanRead() {
+			return fmt.Errorf("%w: the key does not have the right to read", fsm.Unauthorized)
+		}
 	case grant.Rights&fsm.Manage != fsm.Manage:
 		return fmt.Errorf("%w: the key does not have the right to manage", fsm.Unauthorized)
-	case grant.EntityOnly && n != operation.ManageEntity:
+	}
+	if grant.EntityOnly && n != operation.ManageEntity && n != operation.ReadEntity && n != operation.ListenEntity {
 		return fmt.Errorf("%w: the operation concerns the whole namespace, and the key is valid for one entity only", fsm.Unauthorized)
 	}
 	return nil

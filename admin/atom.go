@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/atom"
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/admin/operation"
@@ -254,7 +255,7 @@ func (s *serviceAPI) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm
 	if err != nil {
 		return err
 	}
-	rules, err := entity.CompleteAccessRules(access, found.Access)
+	rules, err := completeShownRules(access, found.Access)
 	if err != nil {
 		return err
 	}
@@ -327,13 +328,33 @@ func (s *serviceAPI) replyEntity(w http.ResponseWriter, r *http.Request, status 
 // replaceAccess replaces the access rules of an entity by those of its description and returns the entity. The list is
 // complete: the Go client omits an empty one, so no list means no rules.
 func (s *serviceAPI) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
-	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
+	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return completeShownRules(asked, old) })
 	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
 	found, _, err := s.namespace(r).Entity(r.Context(), kind, name)
 	return found, withEntityName(name, err)
+}
+
+// completeShownRules completes the rules of a description, which never shows the right to read: rules keep it, and those without another
+// right stay.
+func completeShownRules(asked []entity.AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessRule, error) {
+	rules, err := entity.CompleteAccessRules(asked, old)
+	if err != nil {
+		return nil, err
+	}
+	for i, rule := range old {
+		at := entity.FindAccessRule(rules, rule.Name)
+		switch {
+		case rule.Rights&fsm.Read == 0:
+		case at >= 0:
+			rules[at].Rights = auth.WithoutIncluded(rules[at].Rights | fsm.Read)
+		case rule.Rights == fsm.Read:
+			rules = slices.Insert(rules, min(i, len(rules)), rule)
+		}
+	}
+	return rules, entity.CheckAccessRuleCount(len(rules))
 }
 
 // equalAccessRule ignores the times.

@@ -82,7 +82,7 @@ func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
 		s.config.PublicMetrics.ServeHTTP(w, r)
 		return
 	}
-	r, err := s.admit(r, operation.OperatorOnly, "")
+	r, err := s.admit(r, operation.ReadCluster, "")
 	if err != nil {
 		s.writeProblem(w, r, err)
 		return

@@ -31,7 +31,10 @@ func TestMetricsModeDecidesWhatCallersSee(t *testing.T) {
 		"remote operator":                    {says("whole"), says("open"), remote, "", &auth.Grant{Rights: fsm.Manage, Operator: true}, 200, "whole"},
 		"remote operator, guarded":           {says("whole"), nil, remote, "", &auth.Grant{Rights: fsm.Manage, Operator: true}, 200, "whole"},
 		"a key of a namespace gets no less":  {says("whole"), says("open"), remote, "", &auth.Grant{Rights: fsm.Manage}, 401, "operator"},
-		"an operator without Manage neither": {says("whole"), says("open"), remote, "", &auth.Grant{Rights: fsm.Listen, Operator: true}, 401, "manage"},
+		"an operator without Manage neither": {says("whole"), says("open"), remote, "", &auth.Grant{Rights: fsm.Listen, Operator: true}, 401, "to read"},
+		"a configured key that may read":     {says("whole"), nil, remote, "", &auth.Grant{Rights: fsm.Read, Configured: true}, 200, "whole"},
+		"a stored key that may read":         {says("whole"), nil, remote, "", &auth.Grant{Rights: fsm.Read}, 401, "configured key"},
+		"a configured key that may not read": {says("whole"), nil, remote, "", &auth.Grant{Rights: fsm.Listen, Configured: true}, 401, "to read"},
 		"off":                                {nil, nil, "127.0.0.1:1", "", nil, 404, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (s *controlAPI) entityRoutes() []route {
 	replace := operation.Flag("replace", "replace the rule of that name, which must exist")
 	routes := []route{
 		{page(operation.Operation{
-			Name: "getRules", Pattern: "GET /v1/rules/{name...}", Right: operation.ManageEntity, Query: []operation.Parameter{skip, mostRules, operation.Text("name", "show this rule alone, as a rule and not as a page")},
+			Name: "getRules", Pattern: "GET /v1/rules/{name...}", Right: operation.ReadEntity, Query: []operation.Parameter{skip, mostRules, operation.Text("name", "show this rule alone, as a rule and not as a page")},
 			Answer: api.RulePage{}, One: entity.Rule{}, Summary: "Lists the rules of a subscription in the order of their creation, or shows one.",
 		}, skip, mostRules, ruleAnswerBytes), "", "", s.getRules},
 		{operation.Operation{
@@ -109,9 +109,9 @@ func (s *controlAPI) entityRoutes() []route {
 		{"subscriptions", "Subscription", fsm.SubscriptionEntity, api.SubscriptionRequest{}, api.Subscription{}, api.SubscriptionPage{}},
 	} {
 		all, one, kind := " /v1/"+of.noun, " /v1/"+of.noun+"/{name...}", of.kind.String()
-		listing, query, scope := operation.ManageNamespace, []operation.Parameter{after, most, operation.Flag("counts", "with the numbers of their messages")}, "the namespace"
+		listing, query, scope := operation.ReadNamespace, []operation.Parameter{after, most, operation.Flag("counts", "with the numbers of their messages")}, "the namespace"
 		if of.kind == fsm.SubscriptionEntity {
-			listing, query, scope = operation.ManageEntity, append(query, operation.Needed("topic", "of the subscriptions")), "a topic"
+			listing, query, scope = operation.ReadEntity, append(query, operation.Needed("topic", "of the subscriptions")), "a topic"
 		}
 		routes = append(routes,
 			route{page(operation.Operation{
@@ -119,7 +119,7 @@ func (s *controlAPI) entityRoutes() []route {
 				Summary: "Lists the " + of.noun + " of " + scope + " by name.",
 			}, operation.Parameter{}, most, entityAnswerBytes), "", "", s.list(of.kind)},
 			route{operation.Operation{
-				Name: "get" + of.one, Pattern: "GET" + one, Right: operation.ManageEntity, Answer: of.answer,
+				Name: "get" + of.one, Pattern: "GET" + one, Right: operation.ReadEntity, Answer: of.answer,
 				Summary: "Shows a " + kind + " with the numbers of its messages.",
 			}, "", "", s.show(of.kind)},
 			route{operation.Operation{
@@ -167,7 +167,7 @@ func (s *controlAPI) messageRoutes() []route {
 		change("cancelMessages", "cancel", "Cancels scheduled messages.", "cancel", api.MessageChange{}, s.change(inspect.Cancel)),
 		change("undeferMessages", "undefer", "Makes deferred messages ready again.", "undefer", api.MessageChange{}, s.change(inspect.Undefer)),
 		{page(operation.Operation{
-			Name: "listSessions", Pattern: "GET /v1/sessions/{name...}", Right: operation.ManageEntity, Query: []operation.Parameter{skip, mostSessions}, Answer: api.SessionPage{},
+			Name: "listSessions", Pattern: "GET /v1/sessions/{name...}", Right: operation.ReadEntity, Query: []operation.Parameter{skip, mostSessions}, Answer: api.SessionPage{},
 			Summary: "Lists the sessions that have messages or a state.",
 		}, skip, mostSessions, sessionAnswerBytes), "", "", s.getSessions},
 		{operation.Operation{
@@ -209,16 +209,16 @@ func (s *controlAPI) trafficRoutes() []route {
 			Summary: "Lists the AMQP connections of clients at all members with their links. An operator sees those of all namespaces.",
 		}, operation.Parameter{}, mostConnections, connectionAnswerBytes), "", "", s.listConnections},
 		{operation.Operation{
-			Name: "listRates", Pattern: "GET /v1/rates", Right: operation.ManageNamespace, Query: []operation.Parameter{mostRates, operation.Flag("total", "with the total of the namespace and its last hour")},
+			Name: "listRates", Pattern: "GET /v1/rates", Right: operation.ReadNamespace, Query: []operation.Parameter{mostRates, operation.Flag("total", "with the total of the namespace and its last hour")},
 			Work: always(ratesMax / entriesPerUnit), Answers: func(query url.Values) int { return seriesAnswerBytes + mostRates.Of(query)*ratesAnswerBytes }, Answer: api.Rates{},
 			Summary: "Lists the busiest entities of a namespace with their messages per second.",
 		}, "", "", s.listRates},
 		{operation.Operation{
-			Name: "getRates", Pattern: "GET /v1/rates/{name...}", Right: operation.ManageEntity, Answers: always(seriesAnswerBytes), Answer: api.Rates{},
+			Name: "getRates", Pattern: "GET /v1/rates/{name...}", Right: operation.ReadEntity, Answers: always(seriesAnswerBytes), Answer: api.Rates{},
 			Summary: "Shows the messages per second of an entity in the last hour.",
 		}, "", "", s.showRates},
 		{operation.Operation{
-			Name: "streamEvents", Pattern: "GET /v1/events", Right: operation.ManageNamespace, Query: []operation.Parameter{
+			Name: "streamEvents", Pattern: "GET /v1/events", Right: operation.ReadNamespace, Query: []operation.Parameter{
 				operation.Text("entities", fmt.Sprintf("names of the entities of which each line has a row, separated by commas, at most %d", streamRowsMax)),
 				operation.Number("max", "lines after which the stream ends; 0: it goes on", 0, 0, streamLinesMax),
 			},

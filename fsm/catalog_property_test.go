@@ -65,7 +65,7 @@ func (h *catalogHistory) entity() fsm.EntityID {
 func (h *catalogHistory) rules() (list []fsm.AccessRule) {
 	for _, name := range []string{"c", "a", "b"} {
 		if rapid.Bool().Draw(h.t, name) {
-			list = append(list, fsm.AccessRule{Name: name, Primary: draw(h, "secret", "p", "q"), Rights: draw(h, "rights", fsm.Send, fsm.Manage)})
+			list = append(list, fsm.AccessRule{Name: name, Primary: draw(h, "secret", "p", "q"), Rights: draw(h, "rights", fsm.Send, fsm.Read, fsm.Manage)})
 		}
 	}
 	return list

@@ -156,7 +156,11 @@ func TestLimitsOfNamespacesHold(t *testing.T) {
 		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = 0 }), false},
 		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = 4 }), false},
 		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = 5 }), false},
-		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = 8 }), false},
+		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = fsm.Read }), true},
+		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = fsm.Read | fsm.Send | fsm.Listen }), true},
+		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = fsm.Read | fsm.Manage }), false},
+		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = fsm.Read | 4 }), false},
+		{"rights", rule(func(a *fsm.AccessRule) { a.Rights = 16 }), false},
 	} {
 		holdsLimit(t, c.name, c.command, c.valid)
 	}

@@ -138,11 +138,11 @@ func IsAddress(host string) bool {
 }
 
 // Validate returns InvalidArgument, as an error, unless every field is in the range that
-// [AccessRule] documents. Rights are Send, Listen, both, or Manage.
+// [AccessRule] documents. Rights are some of Send, Listen and Read, or Manage.
 func (a AccessRule) Validate() error {
 	if a.Name == "" || len(a.Name) > accessNameBytesMax || !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, isControl) ||
 		!validSecret(a.Primary) || a.Secondary != "" && !validSecret(a.Secondary) ||
-		a.Rights == 0 || a.Rights > Manage || a.Rights&^(Send|Listen) != 0 && a.Rights != Manage {
+		a.Rights == 0 || a.Rights&^(Send|Listen|Read) != 0 && a.Rights != Manage {
 		return InvalidArgument
 	}
 	return nil

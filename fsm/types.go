@@ -203,12 +203,17 @@ const (
 // Rights are the permissions of a key or token. They combine by bitwise or.
 type Rights uint8
 
-// The rights. Manage includes the two others.
+// The rights. Manage includes all others.
 const (
 	Send   Rights = 1
 	Listen Rights = 2
 	Manage Rights = 4 | Send | Listen
+	// Read gives the settings and the figures of entities, not their messages. It is not stored with Manage.
+	Read Rights = 8
 )
+
+// CanRead reports whether rights give settings and figures.
+func (r Rights) CanRead() bool { return r&Read != 0 || r&Manage == Manage }
 
 // Env is the position of an entry in the log and its time.
 type Env struct {

@@ -65,11 +65,15 @@ func (n *Element) leafText(name string) string {
 func (x *Document) accessRules(rules []fsm.AccessRule) {
 	x.open(accessListName)
 	for _, rule := range rules {
+		words := entity.RightNames(rule.Rights &^ fsm.Read) // clients do not know Read
+		if len(words) == 0 {
+			continue
+		}
 		x.open(accessElement, "i:type", accessType)
 		x.leaf("ClaimType", accessClaimType)
 		x.leaf("ClaimValue", accessClaim)
 		x.open("Rights")
-		for _, word := range entity.RightNames(rule.Rights) {
+		for _, word := range words {
 			x.leaf("AccessRights", word)
 		}
 		x.end("Rights")

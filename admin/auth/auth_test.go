@@ -212,7 +212,7 @@ func TestKeysAreValidated(t *testing.T) {
 
 func TestRightsAreParsedAndPrinted(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]fsm.Rights{"send": fsm.Send, "Listen, Send": fsm.Send | fsm.Listen, "manage": fsm.Manage} {
+	for text, want := range map[string]fsm.Rights{"send": fsm.Send, "Listen, Send": fsm.Send | fsm.Listen, "manage": fsm.Manage, "read": fsm.Read, "READ,send": fsm.Read | fsm.Send, "read,manage": fsm.Manage} {
 		if got, err := ParseRights(text); err != nil || got != want {
 			t.Errorf("%s: %b, %v", text, got, err)
 		}

@@ -36,6 +36,8 @@ type Grant struct {
 	// OfEntity says that the grant comes from an access rule of the entity that Path is at or
 	// below, and is valid for that entity only, not for the namespace.
 	EntityOnly bool
+	// Configured says that the grant comes from a key in the configuration of the member.
+	Configured bool
 	// isStored says that the grant comes from an access rule of the cluster, not from the configuration.
 	isStored bool
 }

@@ -40,6 +40,7 @@ const (
 	roleManage   = "peeklock.manage"
 	roleSend     = "peeklock.send"
 	roleListen   = "peeklock.listen"
+	roleRead     = "peeklock.read"
 	roleOperator = "peeklock.operator" // also for the cluster itself
 )
 
@@ -110,6 +111,8 @@ func (g *Grant) addRoles(roles []string) {
 			g.Rights |= fsm.Send
 		case roleReceiver, roleListen:
 			g.Rights |= fsm.Listen
+		case roleRead:
+			g.Rights |= fsm.Read
 		}
 	}
 }

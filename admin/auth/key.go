@@ -50,8 +50,8 @@ func (k Key) Validate() error {
 		return fmt.Errorf("key %q has no primary secret", k.Name)
 	case len(k.Primary) > keyBytesMax, len(k.Secondary) > keyBytesMax:
 		return fmt.Errorf("a secret of key %q is longer than %d bytes", k.Name, keyBytesMax)
-	case k.Rights == 0 || k.Rights&^fsm.Manage != 0:
-		return fmt.Errorf("key %q has no rights: give send, listen or manage", k.Name)
+	case k.Rights == 0 || k.Rights&^(fsm.Manage|fsm.Read) != 0:
+		return fmt.Errorf("key %q has no rights: give read, send, listen or manage", k.Name)
 	}
 	return nil
 }
@@ -61,22 +61,32 @@ func (k Key) HasShortSecret() bool {
 	return len(k.Primary) < SecretBytesMin || k.Secondary != "" && len(k.Secondary) < SecretBytesMin
 }
 
-// ParseRights parses "send", "listen", "manage" or several of them separated by commas, in any case.
+// ParseRights parses "read", "send", "listen", "manage" or several of them separated by commas, in any case.
 func ParseRights(text string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for word := range strings.SplitSeq(text, ",") {
 		right, ok := ParseRight(word)
 		if !ok {
-			return 0, fmt.Errorf("unknown right %q: choose from send, listen, manage", word)
+			return 0, fmt.Errorf("unknown right %q: choose from read, send, listen, manage", word)
 		}
 		rights |= right
 	}
-	return rights, nil
+	return WithoutIncluded(rights), nil
 }
 
-// ParseRight parses one of these words, in any case; false for other words. Manage includes the other two.
+// WithoutIncluded returns rights without Read where Manage includes it, as access rules are stored.
+func WithoutIncluded(rights fsm.Rights) fsm.Rights {
+	if rights&fsm.Manage == fsm.Manage {
+		return fsm.Manage
+	}
+	return rights
+}
+
+// ParseRight parses one of these words, in any case; false for other words. Manage includes all others.
 func ParseRight(word string) (fsm.Rights, bool) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
+	case "read":
+		return fsm.Read, true
 	case "send":
 		return fsm.Send, true
 	case "listen":

@@ -161,7 +161,7 @@ func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits fu
 		return Grant{}, false
 	}
 	valid := func() bool { return k.isConfigured(name, secret, key.Rights) }
-	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator, Valid: valid}, true
+	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator, Configured: true, Valid: valid}, true
 }
 
 // isConfigured reports whether a configured key has the same rights and, unless secret is "", still this secret.

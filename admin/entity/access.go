@@ -22,11 +22,12 @@ const (
 	secretBytes          = 32  // random bytes of a new key, before base64
 )
 
-// Rights of an access rule, in the words of the service and in any case. Manage includes the other two.
+// Rights of an access rule, in the words of the service and in any case. Manage includes all others, and Read is not one of the service.
 const (
 	RightSend   = "Send"
 	RightListen = "Listen"
 	RightManage = "Manage"
+	RightRead   = "Read"
 )
 
 // AccessRuleRequest is the body of PUT /v1/access/{queue or topic}?rule=, and without a name
@@ -120,29 +121,29 @@ func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// parseRights parses the words of the service, in any case. Manage includes the other two.
+// parseRights parses the words of rights, in any case.
 func parseRights(words []string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for _, word := range words {
 		right, ok := auth.ParseRight(word)
 		if !ok {
-			return 0, fmt.Errorf("rights are %s, %s and %s, not %.40q", RightSend, RightListen, RightManage, word)
+			return 0, fmt.Errorf("rights are %s, %s, %s and %s, not %.40q", RightRead, RightSend, RightListen, RightManage, word)
 		}
 		rights |= right
 	}
 	if rights == 0 {
-		return 0, fmt.Errorf("it has no rights: give at least one of %s, %s and %s", RightSend, RightListen, RightManage)
+		return 0, fmt.Errorf("it has no rights: give at least one of %s, %s, %s and %s", RightRead, RightSend, RightListen, RightManage)
 	}
-	return rights, nil
+	return auth.WithoutIncluded(rights), nil
 }
 
-// RightNames returns the words of rights in the order of the service.
+// RightNames returns the words of rights in the order of the service, Read last.
 func RightNames(rights fsm.Rights) []string {
 	var words []string
 	for _, r := range []struct {
 		right fsm.Rights
 		word  string
-	}{{fsm.Manage, RightManage}, {fsm.Send, RightSend}, {fsm.Listen, RightListen}} {
+	}{{fsm.Manage, RightManage}, {fsm.Send, RightSend}, {fsm.Listen, RightListen}, {fsm.Read, RightRead}} {
 		if rights&r.right == r.right {
 			words = append(words, r.word)
 		}

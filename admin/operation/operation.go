@@ -17,11 +17,14 @@ const (
 	SendEntity                       // Send on it
 	ManageNamespace                  // Manage on the whole namespace
 	OperatorOnly                     // a key that is valid for the cluster itself
+	ReadEntity                       // Read or Manage on the entity: settings and figures
+	ReadNamespace                    // the same on the whole namespace
+	ReadCluster                      // an operator, or Read of a key in the configuration: figures of all namespaces
 )
 
 // String returns the right in the words of documents.
 func (r Right) String() string {
-	return [...]string{"", "any key", "Manage, for the entity", "Listen, for the entity", "Send, for the entity", "Manage, for the namespace", "operator"}[r]
+	return [...]string{"", "any key", "Manage, for the entity", "Listen, for the entity", "Send, for the entity", "Manage, for the namespace", "operator", "Read, for the entity", "Read, for the namespace", "Read, of a configured key"}[r]
 }
 
 // SmallAnswerBytes bounds the answers of operations that have no bound of their own.

@@ -28,6 +28,7 @@ var notRun = map[string]string{
 	"apply": "needs the file; declared_test.go", "diff": "needs the file; declared_test.go", "export": "writes to the shell's file; declared_test.go",
 	"message dump": "writes the file; dev_data_test.go", "message load": "needs the file; dev_data_test.go", "message tail": "follows until it is ended; dev_data_test.go",
 	"top": "needs ten seconds of messages; the tests of top run it", "connection": "lists the connections of the other examples; connection_test.go of admin",
+	"audit": "lists what the other examples changed; dev_data_test.go",
 }
 
 // examplesAtATime is the number of examples that run at the same time: some wait for further messages.

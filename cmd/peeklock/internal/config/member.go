@@ -48,7 +48,7 @@ type Member struct {
 	OTLPEndpoint                  string
 }
 
-// OperatorKey is an element of the setting keys. Rights are send, listen and manage, separated by commas.
+// OperatorKey is an element of the setting keys. Rights are read, send, listen and manage, separated by commas.
 type OperatorKey struct{ Name, Primary, Secondary, Rights string }
 
 // Values of the setting metrics: which callers see what at /metrics (docs/metrics.md).

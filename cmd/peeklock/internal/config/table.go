@@ -91,7 +91,7 @@ func keyTable() []Setting {
 		{Name: "key", Default: "", Help: "secret of the operator key; prefer key_file, because command lines and environments are visible to others", IsSecret: true, NoFlag: true},
 		{Name: "key_secondary", Default: "", Help: "second secret of the operator key, for key rotation", IsSecret: true},
 		{Name: "key_file", Default: "", Help: "file with the secret of the operator key; a second line may hold the secret that it replaces. Read again when it changes"},
-		{Name: "keys", Default: []any{}, Help: "further operator keys: a list of mappings with name, primary, secondary and rights (send, listen, manage, separated by commas)", NoFlag: true},
+		{Name: "keys", Default: []any{}, Help: "further operator keys: a list of mappings with name, primary, secondary and rights (read, send, listen, manage, separated by commas)", NoFlag: true},
 		{Name: "oidc_issuer", Default: "", Help: "URL of the identity provider whose JSON Web Tokens are accepted"},
 		{Name: "oidc_audience", Default: "", Help: "audience that these tokens must have"},
 		{Name: "oidc_roles_claim", Default: "roles", Help: "claim of these tokens that holds the roles"},

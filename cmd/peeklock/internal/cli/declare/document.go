@@ -21,7 +21,7 @@ type Document struct {
 // Key declares an access key. Secrets that are not given are generated when it is created; those of a key that exists stay.
 type Key struct {
 	Name         string   `json:"name"`
-	Rights       []string `json:"rights"` // send, listen and manage, as entity.RightSend and so on
+	Rights       []string `json:"rights"` // read, send, listen and manage, as entity.RightSend and so on
 	PrimaryKey   string   `json:"primaryKey,omitempty"`
 	SecondaryKey string   `json:"secondaryKey,omitempty"`
 }

@@ -177,13 +177,14 @@ func accessPath(of, key string) string {
 	return path + "?rule=" + url.QueryEscape(key)
 }
 
-// sameRights compares lists of rights; Manage includes the other two.
+// sameRights compares lists of rights; Manage includes all others.
 func sameRights(a, b []string) bool {
 	whole := func(list []string) []string {
 		set := make(map[string]bool)
 		for _, r := range list {
 			if set[strings.ToLower(r)] = true; strings.EqualFold(r, entity.RightManage) {
 				set[strings.ToLower(entity.RightSend)], set[strings.ToLower(entity.RightListen)] = true, true
+				set[strings.ToLower(entity.RightRead)] = true
 			}
 		}
 		return slices.Sorted(maps.Keys(set))

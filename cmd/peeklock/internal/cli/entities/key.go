@@ -69,7 +69,8 @@ func completeKey(ctx context.Context, c *client.Client, args []string) []string 
 
 // keyHelp explains the scope of keys.
 const keyHelp = `A key gives access to the queue or topic that is named, or, without a name, to the whole namespace. Its rights are
-send, listen and manage; manage includes the other two. A key has two secrets, so that one can be replaced while
+read, send, listen and manage. With read it shows the settings and figures of entities (the web console, "peeklock queue list",
+"peeklock top"), but no messages; manage includes all others. A key has two secrets, so that one can be replaced while
 clients use the other.`
 
 func keyNoun() command.Noun {
@@ -119,17 +120,17 @@ regenerate the primary one.`, Example: "  peeklock key regenerate reader orders 
 }
 
 // errNoRights refuses a key without rights.
-var errNoRights = cli.Usagef("a key needs rights: give --rights with some of send, listen, manage")
+var errNoRights = cli.Usagef("a key needs rights: give --rights with some of read, send, listen, manage")
 
 func putKeyVerb(v command.Verb, update bool) command.Verb {
 	var request entity.AccessRuleRequest
 	v.Args, v.Complete = cli.ArgCount(1, 2), completeKey
 	v.Flags = func(cmd *cobra.Command) {
 		f := cmd.Flags()
-		f.StringSliceVar(&request.Rights, "rights", nil, "send, listen, manage; separated by commas")
+		f.StringSliceVar(&request.Rights, "rights", nil, "read, send, listen, manage; separated by commas")
 		f.StringVar(&request.PrimaryKey, "primary-key", "", "primary secret, 16 to 256 bytes")
 		f.StringVar(&request.SecondaryKey, "secondary-key", "", "secondary secret, 16 to 256 bytes")
-		_ = cmd.RegisterFlagCompletionFunc("rights", cobra.FixedCompletions([]string{"send", "listen", "manage", "send,listen"}, cobra.ShellCompDirectiveNoFileComp))
+		_ = cmd.RegisterFlagCompletionFunc("rights", cobra.FixedCompletions([]string{"send", "listen", "manage", "read", "send,listen"}, cobra.ShellCompDirectiveNoFileComp))
 	}
 	v.Run = func(i command.Invocation) error {
 		path, done := keyPath(i.Args), "created"
