@@ -63,7 +63,7 @@ func packageImports() map[string][]string {
 		"cluster/health":     {"fsm", "partition", "cluster/raftgroup", "cluster/replicas"},
 		"cluster/levels":     {"fsm", "partition", "cluster/bootstrap", "cluster/datadir", "cluster/gossip", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/slowdisk":   {"fsm", "partition", "cluster/notify", "cluster/raftgroup"},
-		"cluster/quota":      {"fsm", "fsm/catalog", "partition", "cluster/raftgroup"},
+		"cluster/quota":      {"fsm", "fsm/catalog", "partition", "cluster/raftgroup", "topology"},
 		"cluster/space":      {"fsm", "partition", "cluster/gossip", "cluster/move"},
 		"cluster/replicas":   {"fsm", "partition", "cluster/datadir", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/raftgroup":  {"fsm", "fsm/catalog", "fsm/queue", "partition"},
