@@ -94,7 +94,7 @@ func TestEntitiesOfOtherFormsAreApplied(t *testing.T) {
 		want      []string
 	}{
 		{"bicep", []string{"-f", forms + "bicep.json", "--parameter", "environment=prod"}, []string{"warning: Microsoft.ServiceBus/namespaces/networkRuleSets default: ignored", "+ rule urgent of events/Subscriptions/region-us", "8 of 8 changes made"}},
-		{"modules", []string{"-f", forms + "modules.json"}, []string{"+ key biller of invoices", "3 of 3 changes made"}},
+		{"modules", []string{"-f", forms + "modules.json"}, []string{"+ key biller of invoices", "+ topic events", "4 of 4 changes made"}},
 		{"config", []string{"-f", forms + "Config.json"}, []string{"+ subscription topic.1/Subscriptions/subscription.4", "4 of 4 changes made"}},
 	} {
 		say(t, m, 0, "namespace", "create", c.namespace)

@@ -27,6 +27,9 @@ type reader struct {
 	found  []Resource
 }
 
+// failed is the value of a parameter that cannot be evaluated.
+type failed struct{ err error }
+
 // scope is what the expressions of one template see.
 type scope struct {
 	*reader
@@ -290,9 +293,8 @@ func (s scope) deployment(properties map[string]any) error {
 	for name, p := range passed {
 		about, err := s.value(plain(p))
 		if err != nil {
-			return err
-		}
-		if of, _ := about.(map[string]any); of != nil {
+			given[strings.ToLower(name)] = failed{err} // a module has parameters for more than what is read of it
+		} else if of, _ := about.(map[string]any); of != nil {
 			value, has := of["value"]
 			if !has {
 				value = unknown("parameters('" + name + "')")
@@ -501,6 +503,9 @@ func (s scope) lookUp(kind, name string) (any, error) {
 		return nil, errors.New("the template has no such variable")
 	}
 	if value, found := s.given[strings.ToLower(name)]; found {
+		if f, ok := value.(failed); ok {
+			return nil, f.err
+		}
 		return value, nil
 	}
 	tree, found := property(s.parameters, name)

@@ -178,20 +178,29 @@ func (s *source) template(text []byte) (*Document, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(resources) == 0 {
+		return nil, nil, errors.New("the template has no queues, topics or authorization rules of Microsoft.ServiceBus/namespaces")
+	}
 	var names []string
 	for i := range resources {
-		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, resources[i].Names[0]) }) {
+		if resources[i].Names[0] != "" && !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, resources[i].Names[0]) }) {
 			names = append(names, resources[i].Names[0])
 		}
 	}
-	if len(names) == 0 {
-		return nil, nil, errors.New("the template has no queues, topics or authorization rules of Microsoft.ServiceBus/namespaces")
+	if len(names) == 0 && s.of == "" { // only a deployment knows it
+		return templateDocument(resources)
 	}
 	at, err := s.namespace(names)
 	if err != nil {
 		return nil, nil, err
 	}
-	resources = slices.DeleteFunc(resources, func(r arm.Resource) bool { return !strings.EqualFold(r.Names[0], names[at]) })
+	for i := range resources {
+		r := &resources[i]
+		if r.Names[0] == "" && len(names) > 1 {
+			return nil, nil, fmt.Errorf("%s %s: only a deployment in Azure knows which of the namespaces %s it is in", r.Type, strings.Join(r.Names[1:], "/"), strings.Join(names, ", "))
+		}
+	}
+	resources = slices.DeleteFunc(resources, func(r arm.Resource) bool { return r.Names[0] != "" && !strings.EqualFold(r.Names[0], names[at]) })
 	return templateDocument(resources)
 }
 

@@ -63,6 +63,7 @@ func TestUnsupportedTemplatesSayWhatIsNotSupported(t *testing.T) {
 		{"linked", strings.Replace(queue("ns/q", "{}"), "ServiceBus/namespaces/queues", "Resources/deployments", 1), "", "only one that is in the file"},
 		{"nothing", strings.Replace(queue("ns/q", "{}"), "ServiceBus", "EventHub", 1), "", "no queues, topics or authorization rules"},
 		{"namespaces", strings.Replace(queue("[format('{0}/q', createArray('a', 'b')[copyIndex()])]", "{}"), `"type": "Micro`, `"copy": {"name": "x", "count": 2}, "type": "Micro`, 1), "", "the namespaces a, b: choose one with --file-namespace"},
+		{"which namespace", strings.Replace(queue("[format('{0}/q', if(equals(copyIndex(), 2), reference('m').outputs.name.value, createArray('a', 'b')[copyIndex()]))]", "{}"), `"type": "Micro`, `"copy": {"name": "x", "count": 3}, "type": "Micro`, 1), "a", "only a deployment in Azure knows which of the namespaces a, b"},
 		{"other namespace", queue("ns/q", "{}"), "shop", "choose one with --file-namespace"},
 	} {
 		file := filepath.Join(t.TempDir(), "main.json")
