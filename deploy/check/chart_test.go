@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -212,6 +213,39 @@ func TestManifestsAreOfKubernetes(t *testing.T) {
 	}
 }
 
+// The schema of the values has that of declared entities: Helm refuses a misspelt setting.
+func TestChartKnowsTheSettingsOfEntities(t *testing.T) {
+	const file = chartDir + "/values.schema.json"
+	var document map[string]any
+	if err := json.Unmarshal(bytes.ReplaceAll(read(t, "../../docs/entities.schema.json"), []byte("#/$defs/"), []byte("#/definitions/")), &document); err != nil {
+		t.Fatal(err)
+	}
+	definitions := document["$defs"].(map[string]any)
+	for _, of := range []string{"$defs", "$id", "$schema", "title"} {
+		delete(document, of)
+	}
+	definitions["Document"] = document
+	encoded, err := json.Marshal(definitions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(read(t, file))
+	before, _, found := strings.Cut(text, "\n  \"definitions\": ")
+	if !found {
+		t.Fatalf("%s has no definitions", file)
+	}
+	want := before + "\n  \"definitions\": " + string(encoded) + "\n}\n"
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != want {
+		t.Errorf("%s has other definitions than docs/entities.schema.json (go test -update)", file)
+	}
+}
+
 // What cannot work is refused before anything is installed, with words.
 func TestValuesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -225,6 +259,7 @@ func TestValuesAreRefused(t *testing.T) {
 		"no issuer":     {map[string]any{"certManager": map[string]any{"enabled": true}, "peers": map[string]any{"gossipSecret": "g"}}, "issuerRef"},
 		"wrong type":    {map[string]any{"allowRemotePlain": true, "partitions": "many"}, "partitions"},
 		"no entities":   {map[string]any{"allowRemotePlain": true, "entities": map[string]any{"declared": map[string]any{"Queues": []any{}}}}, "Queues"},
+		"misspelt":      {map[string]any{"allowRemotePlain": true, "entities": map[string]any{"declared": map[string]any{"queues": []any{map[string]any{"name": "a", "lockDuraton": "1m"}}}}}, "lockDuraton"},
 		"one target":    {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "s3://backups/broker"}}, "{time}"},
 		"no volume":     {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "/backups/{time}"}}, "existingClaim"},
 	} {
