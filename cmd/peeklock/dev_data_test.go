@@ -247,3 +247,69 @@ func secretIn(shown string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line
 }
+
+// TestDeclaredEntities applies a file, copies the entities over the API of the service, finds drift, exports, and prunes.
+func TestDeclaredEntities(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	ready, _ := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1")
+	m := ready.Members[0]
+	file := kit.WriteFile(t, `
+keys:
+  - {name: app, rights: [Send, Listen]}
+queues:
+  - {name: inbox, forwardTo: orders}
+  - name: orders
+    lockDuration: 1m
+    keys: [{name: reader, rights: [Listen]}]
+topics:
+  - name: events
+    subscriptions:
+      - name: big
+        maxDeliveryCount: 4
+        rules:
+          - name: size
+            filter: {kind: sql, expression: "size > 6"}
+          - name: kind
+            filter: {kind: correlation, conditions: {sys.Label: order}}
+      - name: all
+`)
+	say(t, m, 0, "queue", "create", "extra")
+	wants(t, say(t, m, 4, "diff", "-f", file), "+ queue orders", "+ subscription events/Subscriptions/big", "+ key reader of orders", "the namespace differs")
+	wants(t, say(t, m, 0, "apply", "-f", file, "--dry-run"), "0 of 8 changes made")
+	wants(t, say(t, m, 0, "apply", "-f", file), "8 of 8 changes made")
+	say(t, m, 0, "diff", "-f", file)
+	wants(t, say(t, m, 0, "apply", "-f", file), "0 of 0 changes made")
+	if rules := say(t, m, 0, "rule", "list", "events/Subscriptions/big"); strings.Contains(rules, "$Default") {
+		t.Error("the subscription has the rule $Default beside the declared ones:", rules)
+	}
+
+	say(t, m, 0, "namespace", "create", "copy")
+	service := "Endpoint=sb://" + strings.TrimPrefix(m.Admin, "http://") + ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=any;UseDevelopmentEmulator=true"
+	wants(t, say(t, m, 0, "import", "--from-azure", service, "--namespace", "copy", "--dry-run"), "+ rule size of events/Subscriptions/big", "0 of 8 changes made")
+	wants(t, say(t, m, 2, "import", "Config.json", "--from-azure", service), "wrong number of arguments")
+	wants(t, say(t, m, 0, "apply", "--from-azure", service, "--namespace", "copy"), "+ rule size of events/Subscriptions/big", "8 of 8 changes made")
+	wants(t, say(t, m, 0, "import", "--from-azure", service, "--namespace", "copy"), "0 of 0 changes made")
+	if a, b := say(t, m, 0, "key", "show", "reader", "orders", "-o", "json"), say(t, m, 0, "key", "show", "reader", "orders", "-o", "json", "--namespace", "copy"); secretIn(a) != secretIn(b) {
+		t.Error("the copied key has another secret")
+	}
+	say(t, m, 0, "queue", "update", "orders", "--lock-duration", "2m")
+	say(t, m, 0, "rule", "replace", "events/Subscriptions/big", "size", "--sql", "size > 7")
+	wants(t, say(t, m, 4, "diff", "-f", file), "~ queue orders  lockDuration: 2m0s -> 1m0s", "~ rule size of events/Subscriptions/big")
+	wants(t, say(t, m, 0, "apply", "-f", file, "-o", "json"), `"applied": 2`)
+
+	exported := say(t, m, 0, "export")
+	wants(t, exported, "name: extra", "lockDuration: 1m0s", "expression: size > 6")
+	all := kit.WriteFile(t, exported)
+	say(t, m, 0, "diff", "-f", all, "--prune")
+	wants(t, say(t, m, 4, "diff", "-f", file, "--prune"), "- queue extra")
+	wants(t, say(t, m, 2, "apply", "-f", file, "--prune"), "add --yes")
+	wants(t, say(t, m, 0, "apply", "-f", file, "--prune", "--yes"), "1 of 1 changes made")
+	wants(t, say(t, m, 1, "queue", "show", "extra"), "extra")
+	misspelt := kit.WriteFile(t, "queues: [{name: a, lockDuraton: 1m}]")
+	wants(t, say(t, m, 2, "apply", "-f", misspelt), misspelt+`:1: queues[0].lockDuraton: unknown key (did you mean "lockDuration"?)`)
+	wants(t, say(t, m, 2, "apply", "-f", kit.WriteFile(t, "queues: [{name: a}, {name: A}]")), "declared twice")
+	wants(t, say(t, m, 0, "apply", "--schema"), "https://json-schema.org/draft/2020-12/schema")
+}

@@ -25,7 +25,7 @@ var notRun = map[string]string{
 	"namespace list": "lists the namespaces of the other examples", "doctor": "depends on the machine; doctor.txtar",
 	"member": "needs more members; operate.txtar", "partition": "needs more members; operate.txtar",
 	"rule test orders --file": "needs the file; the line above it does the same", "session set-state orders customer-7 --file": "needs the file",
-	"apply": "needs the file; declared_test.go", "diff": "needs the file; declared_test.go", "export": "writes to the shell's file; declared_test.go",
+	"apply": "needs the file; dev_data_test.go", "diff": "needs the file; dev_data_test.go", "export": "writes to the shell's file; dev_data_test.go",
 	"message dump": "writes the file; dev_data_test.go", "message load": "needs the file; dev_data_test.go", "message tail": "follows until it is ended; dev_data_test.go",
 	"top": "needs ten seconds of messages; the tests of top run it", "connection": "lists the connections of the other examples; connection_test.go of admin",
 	"audit": "lists what the other examples changed; dev_data_test.go",

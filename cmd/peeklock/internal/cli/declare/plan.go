@@ -168,15 +168,6 @@ func (p *planner) keys(of string, want, have []Key) {
 	}
 }
 
-// accessPath returns the path of a key of an entity, of the namespace where its name is "".
-func accessPath(of, key string) string {
-	path := "/v1/access"
-	if of != "" {
-		path = client.NamePath("/v1/access/", of)
-	}
-	return path + "?rule=" + url.QueryEscape(key)
-}
-
 // sameRights compares lists of rights; Manage includes all others.
 func sameRights(a, b []string) bool {
 	whole := func(list []string) []string {
@@ -276,6 +267,15 @@ func sameRule(a, b *entity.Rule) (bool, error) {
 
 func (p *planner) remove(kind, name string) {
 	p.changes = append(p.changes, Change{Action: actionDelete, Kind: kind, Name: name, method: http.MethodDelete, path: client.NamePath("/v1/"+kind+"s/", name)})
+}
+
+// accessPath returns the path of a key of an entity, of the namespace where its name is "".
+func accessPath(of, key string) string {
+	path := "/v1/access"
+	if of != "" {
+		path = client.NamePath("/v1/access/", of)
+	}
+	return path + "?rule=" + url.QueryEscape(key)
 }
 
 // Answer is what apply and diff print with -o json.
