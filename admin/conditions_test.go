@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/condition"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // TestConditionsAreThoseOfDoctor: the route shows those of the cluster and of the member together, the most severe first, with what to do, and
@@ -30,5 +33,32 @@ func TestConditionsAreThoseOfDoctor(t *testing.T) {
 	}
 	if status, body = r.request("GET", "/v1/conditions", "", signed("sb://localhost/", "manager", "m")); status != 401 {
 		t.Errorf("the key of a namespace got status %d, want 401: %s", status, body)
+	}
+}
+
+// TestListsCountWhatIsServed: with available=true, entities with a partition that has no leader have no counts, and the others do.
+func TestListsCountWhatIsServed(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t)
+	s.mu.Lock()
+	s.entities["waits"] = fsm.Entity{ID: 1, Kind: fsm.QueueEntity, Name: "waits", Partition: 9}
+	s.entities["spread"] = fsm.Entity{ID: 2, Kind: fsm.QueueEntity, Name: "spread", Partition: 3, Shards: []fsm.Shard{{Partition: 3, Entity: 2}, {Partition: 9, Entity: 3}}}
+	s.entities["served"] = fsm.Entity{ID: 4, Kind: fsm.QueueEntity, Name: "served", Partition: 3}
+	s.mu.Unlock()
+	for query, want := range map[string]string{"": "served spread waits", "&available=true": "served"} {
+		_, body := s.request("GET", "/v1/queues?counts=true"+query, "", nil)
+		var page api.QueuePage
+		if err := json.Unmarshal([]byte(body), &page); err != nil {
+			t.Fatal(err)
+		}
+		var counted []string
+		for _, q := range page.Queues {
+			if q.Counts != nil {
+				counted = append(counted, q.Name)
+			}
+		}
+		if got := strings.Join(counted, " "); got != want {
+			t.Errorf("%s: counts of %q, want those of %q", query, got, want)
+		}
 	}
 }

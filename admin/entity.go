@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
@@ -22,6 +24,39 @@ const (
 // handler serves one route; its error becomes a Problem.
 type handler func(http.ResponseWriter, *http.Request) error
 
+// count sets the counts of entities; onlyAvailable leaves out those of entities with a partition that nobody serves.
+func (s *controlAPI) count(r *http.Request, entities []fsm.Entity, counts []*fsm.Counts, onlyAvailable bool) error {
+	unserved := map[fsm.PartitionID]bool{}
+	if onlyAvailable {
+		st, err := s.config.Control.Status(r.Context())
+		if err != nil {
+			return err
+		}
+		for _, u := range condition.UnservedPartitions(st) {
+			unserved[u.Partition] = true
+		}
+	}
+	var asked []fsm.Entity
+	var places []int
+	for i := range entities {
+		e := &entities[i]
+		if !unserved[e.Partition] && !slices.ContainsFunc(e.Shards, func(one fsm.Shard) bool { return unserved[one.Partition] }) {
+			asked, places = append(asked, *e), append(places, i)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	known, err := s.namespace(r).Counts(r.Context(), asked)
+	if err != nil {
+		return err
+	}
+	for i := range known {
+		counts[places[i]] = &known[i]
+	}
+	return nil
+}
+
 // list is GET /v1/queues?after=&max=&counts=true and the like; for subscriptions, topic= names the topic.
 func (s *controlAPI) list(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -30,6 +65,10 @@ func (s *controlAPI) list(kind fsm.EntityKind) handler {
 			return err
 		}
 		withCounts, err := boolParameter(r, "counts")
+		if err != nil {
+			return err
+		}
+		onlyAvailable, err := boolParameter(r, "available")
 		if err != nil {
 			return err
 		}
@@ -49,12 +88,8 @@ func (s *controlAPI) list(kind fsm.EntityKind) handler {
 		}
 		counts := make([]*fsm.Counts, len(entities))
 		if withCounts && len(entities) > 0 {
-			known, err := s.namespace(r).Counts(r.Context(), entities)
-			if err != nil {
+			if err := s.count(r, entities, counts, onlyAvailable); err != nil {
 				return err
-			}
-			for i := range known {
-				counts[i] = &known[i]
 			}
 		}
 		s.writeJSON(w, r, http.StatusOK, api.PageOf(kind, entities, counts, next))

@@ -109,7 +109,7 @@ func (s *controlAPI) entityRoutes() []route {
 		{"subscriptions", "Subscription", fsm.SubscriptionEntity, api.SubscriptionRequest{}, api.Subscription{}, api.SubscriptionPage{}},
 	} {
 		all, one, kind := " /v1/"+of.noun, " /v1/"+of.noun+"/{name...}", of.kind.String()
-		listing, query, scope := operation.ReadNamespace, []operation.Parameter{after, most, operation.Flag("counts", "with the numbers of their messages")}, "the namespace"
+		listing, query, scope := operation.ReadNamespace, []operation.Parameter{after, most, operation.Flag("counts", "with the numbers of their messages"), operation.Flag("available", "leave out the numbers of entities whose partition has no leader, instead of waiting for it")}, "the namespace"
 		if of.kind == fsm.SubscriptionEntity {
 			listing, query, scope = operation.ReadEntity, append(query, operation.Needed("topic", "of the subscriptions")), "a topic"
 		}

@@ -293,7 +293,7 @@ func maximalControl() map[string]largest {
 		"holdFormatLevel": {body: `{"max":1}`}, "verifyPartition": {path: "1"}, "backUpPartition": {path: "1"},
 	}
 	for one, name := range map[string]string{"Queue": "/q", "Topic": "/t", "Subscription": "/t/Subscriptions/s"} {
-		requests["list"+one+"s"] = largest{path: "?max=1000&counts=true"}
+		requests["list"+one+"s"] = largest{path: "?max=1000&counts=true&available=true"}
 		requests["get"+one] = largest{path: name}
 		requests["create"+one] = largest{path: name, body: settings}
 		requests["update"+one] = largest{path: name, body: settings}
