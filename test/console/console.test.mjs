@@ -35,6 +35,19 @@ async function open(t, url, options = {}) {
 const button = (page, name) => page.getByRole("button", { name, exact: true });
 const dialog = (page) => page.getByRole("dialog");
 
+const signIn = async (page, name, key) => {
+  await page.getByLabel("Name of the rule").fill(name);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await button(page, "Sign in").click();
+};
+
+/** visit opens a view without loading the page again, which would forget the key. */
+const visit = (page, path) =>
+  page.evaluate((to) => {
+    history.pushState(null, "", `/console${to}`);
+    window.dispatchEvent(new Event("peeklock-navigate"));
+  }, path);
+
 describe("without a key, on the machine of the member", () => {
   let m;
   before(async () => {
@@ -519,6 +532,48 @@ describe("without a key, on the machine of the member", () => {
     await page.getByRole("columnheader", { name: "In/s" }).and(page.locator("[aria-sort=descending]")).waitFor();
   });
 
+  test("a queue is created, filled, read and deleted with the keyboard alone", async (t) => {
+    const page = await open(t, `${m.server}/console`);
+    /** focus moves on with Tab until the element has the focus. */
+    const focus = async (locator) => {
+      await locator.waitFor();
+      for (let i = 0; i < 150; i++) {
+        if (await locator.evaluate((e) => e === document.activeElement)) {
+          return;
+        }
+        await page.keyboard.press("Tab");
+      }
+      assert.fail(`Tab does not reach ${locator}`);
+    };
+    const press = async (locator, key = "Enter") => {
+      await focus(locator);
+      await page.keyboard.press(key);
+    };
+    await press(page.getByRole("link", { name: "Queues and topics", exact: true }));
+    await press(button(page, "Create"));
+    await focus(dialog(page).getByLabel("Name", { exact: true }));
+    await page.keyboard.type("keyed");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "keyed", level: 1 }).waitFor();
+    await press(page.getByRole("link", { name: "Send", exact: true }));
+    await focus(page.getByLabel("Body"));
+    await page.keyboard.type("hello");
+    await press(button(page, "Send"), " ");
+    await page.getByText("One message was sent.").waitFor();
+    assert.equal((await m.cli("queue", "show", "keyed")).counts.active, 1);
+    await press(page.getByRole("link", { name: "Messages" }));
+    await press(button(page, "Browse"));
+    await press(page.getByRole("region", { name: "Messages" }).getByRole("row").nth(1).getByRole("button"));
+    await page.getByLabel("Body", { exact: true }).getByText("hello").waitFor();
+    await press(page.getByRole("link", { name: "Settings" }));
+    await press(button(page, "Delete"));
+    await focus(dialog(page).getByLabel("Type keyed to confirm"));
+    await page.keyboard.type("keyed");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Queues and topics" }).waitFor();
+    assert.ok(!(await m.cli("queue", "list")).some((q) => q.name === "keyed"));
+  });
+
   test("every page passes axe, dark and light, wide and narrow", async (t) => {
     await m.cli("queue", "create", "pictured");
     await m.cli("message", "send", "pictured", '{"order": 7}');
@@ -553,26 +608,66 @@ describe("with three processes", () => {
   });
   after(() => m?.stop());
 
-  test("a page shows the last data of a partition without a leader, and of a member that was killed", async (t) => {
+  test("a move is paused, resumed and cancelled, and pages show the last data and the conditions while members are away", async (t) => {
     const page = await open(t, `${m.members[0].server}/console`);
-    await page.getByLabel("Name of the rule").fill("root");
-    await page.getByLabel("Key", { exact: true }).fill(m.key);
-    await button(page, "Sign in").click();
+    await signIn(page, "root", m.key);
+    await page.getByText("Nothing needs attention.").waitFor();
     await m.cli("queue", "create", "orders");
     await m.cli("message", "send", "orders", "one");
-    await page.getByRole("link", { name: "Queues and topics" }).click();
-    await page.getByRole("link", { name: "orders" }).click();
-    await page.getByLabel("Views").waitFor();
+    const shown = async () => (await page.getByRole("list", { name: "Conditions" }).locator("strong").allInnerTexts()).map((text) => text.split(",")[0]).sort();
+    const doctor = async () => m.cli("doctor").catch((e) => JSON.parse(e.stdout));
 
-    await m.kill(m.members[1]);
+    // The partition of the queue gets a single replica, whose member is killed: the others stay available.
+    const { partition } = await m.cli("queue", "show", "orders");
+    await page.getByRole("link", { name: "Cluster" }).click();
+    const other = partition === 1 ? 2 : 1;
+    const choose = async (id, action, ...names) => {
+      await button(page.getByRole("region", { name: "Partitions" }).getByRole("row").nth(1 + id), "Move").click();
+      for (const name of names) {
+        await action(dialog(page).getByRole("checkbox", { name }));
+      }
+      await button(dialog(page), "Move").click();
+      await dialog(page).waitFor({ state: "detached" });
+    };
+    const replicas = async (id) => (await m.cli("cluster", "status")).partitions.find((p) => p.id === id).replicas.length;
+    await choose(partition, (box) => box.uncheck(), "m0", "m1");
+    await choose(other, (box) => box.uncheck(), "m2");
+    await until(async () => assert.deepEqual([await replicas(partition), await replicas(other)], [1, 2]), 30_000);
+    await visit(page, "/queues/orders");
+    await page.getByLabel("Views").waitFor();
+    await visit(page, "/entities");
+    await page.getByRole("row").filter({ hasText: "orders" }).getByRole("cell", { name: "1", exact: true }).waitFor();
     await m.kill(m.members[2]);
-    await page.getByRole("alert").filter({ hasText: "The data below are from" }).waitFor({ timeout: 60_000 });
-    await page.getByText("Active", { exact: true }).waitFor(); // the last data
-    await page.getByRole("link", { name: "Send", exact: true }).click();
+    await page.getByRole("row").filter({ hasText: "orders" }).getByText(/no leader, counts are \d+ (s|min) old/).waitFor({ timeout: 60_000 });
+    await page.getByRole("row").filter({ hasText: "orders" }).getByRole("cell", { name: "1", exact: true }).waitFor(); // the last count
+
+    await visit(page, "/queues/orders");
+    await page.getByRole("link", { name: "Send", exact: true }).click(); // the page has its last data
     await page.getByLabel("Body").fill("two");
     await button(page, "Send").click();
-    await page.getByRole("alert").filter({ hasText: "leader" }).waitFor({ timeout: 90_000 });
+    await page.locator("form").getByRole("alert").waitFor({ timeout: 60_000 }); // refused, or unknown: in the member's words
+    assert.doesNotMatch(await page.locator("form").getByRole("alert").innerText(), /does not answer/);
 
+    await page.getByRole("link", { name: "Overview" }).click();
+    await until(async () => {
+      const names = (await doctor()).findings.map((f) => f.condition).sort();
+      assert.deepEqual([await shown(), names.includes("PartitionWithoutLeader")], [names, true]);
+    }, 30_000);
+    await page.getByRole("link", { name: "Cluster" }).click();
+    await choose(other, (box) => box.check(), "m2"); // it waits for the member
+    const move = page.getByRole("region", { name: "Moves" }).getByRole("row").nth(1);
+    const state = async () => (await m.cli("partition", "moves")).moves?.[0]?.state;
+    await button(move, "Pause").click();
+    await until(async () => assert.equal(await state(), "paused"));
+    await button(move, "Resume").click();
+    await until(async () => assert.notEqual(await state(), "paused"));
+    await button(move, "Cancel").click();
+    await until(async () => assert.equal(await state(), undefined), 30_000);
+
+    await page.getByRole("link", { name: "Queues and topics" }).click();
+    await m.kill(m.members[1]);
+    await page.getByRole("alert").filter({ hasText: /The data below are \d+ s old/ }).first().waitFor({ timeout: 60_000 });
+    await page.getByRole("link", { name: "orders" }).waitFor(); // the last data
     await m.kill(m.members[0]);
     await page.getByRole("alert").filter({ hasText: "The member does not answer. Open the console at another member." }).first().waitFor({ timeout: 30_000 });
   });
@@ -592,12 +687,6 @@ describe("with keys", () => {
     await m?.stop();
   });
 
-  const signIn = async (page, name, key) => {
-    await page.getByLabel("Name of the rule").fill(name);
-    await page.getByLabel("Key", { exact: true }).fill(key);
-    await button(page, "Sign in").click();
-  };
-
   test("a wrong key is refused, the right one signs in, and nothing of it is stored", async (t) => {
     const page = await open(t, `${m.server}/console`);
     await signIn(page, "RootManageSharedAccessKey", "wrong");
@@ -616,5 +705,77 @@ describe("with keys", () => {
     for (const name of ["Cluster", "Access", "Queues and topics"]) {
       assert.equal(await page.getByRole("link", { name, exact: true }).count(), 0, name);
     }
+  });
+
+  test("a key whose rights were removed is refused each change, in the server's words", async (t) => {
+    const { primaryKey } = await m.cli("key", "create", "fading", "--rights", "manage,send,listen");
+    await m.cli("queue", "create", "shown");
+    await m.cli("message", "send", "shown", "one");
+    const page = await open(t, `${m.server}/console`);
+    await signIn(page, "fading", primaryKey);
+    await page.getByRole("link", { name: "Queues and topics" }).waitFor();
+    assert.equal(await page.getByRole("link", { name: "Cluster" }).count(), 0);
+    for (const path of ["/cluster", "/access"]) {
+      await visit(page, path);
+      await page.getByRole(path === "/cluster" ? "alert" : "button", path === "/cluster" ? {} : { name: "Create a rule" }).first().waitFor();
+    }
+    await visit(page, "/queues/shown");
+    await button(page, "Delete all messages").waitFor();
+    const before = await m.cli("queue", "show", "shown");
+
+    const refused = (at) => at.getByRole("alert").filter({ hasText: /right|access|Unauthorized|authoriz/i });
+    const limit = async (rights) => {
+      await m.cli("key", "update", "fading", "--rights", rights);
+      await refused(page).first().waitFor({ timeout: 20_000 }); // of a request that the page repeats
+    };
+    await limit("listen,send");
+    const inDialog = async (opens, fills, name) => {
+      await button(page, opens).click();
+      for (const [label, text] of Object.entries(fills)) {
+        await dialog(page).getByLabel(label, { exact: true }).fill(text);
+      }
+      await (name ? button(dialog(page), name).click() : undefined);
+      await refused(dialog(page)).waitFor();
+      await page.keyboard.press("Escape");
+      await dialog(page).waitFor({ state: "detached" });
+    };
+    await inDialog("Delete all messages", { "Type shown to confirm": "shown" }, "Delete");
+    await button(page, "Browse").click(); // the right Listen is enough
+    await inDialog("Delete all", {});
+    await inDialog("Cancel all scheduled", {});
+    await inDialog("Return all deferred", {});
+    await page.getByRole("checkbox", { name: /^Choose message/ }).check();
+    await inDialog("Delete 1", { "Type shown to confirm": "shown" }, "Delete");
+    await page.getByRole("link", { name: "Access" }).last().click();
+    await inDialog("Create a rule", { Name: "own" }, "Create");
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByLabel("Lock duration").fill("1m");
+    const alerts = await refused(page).count();
+    await button(page, "Save").click();
+    await until(async () => assert.equal(await refused(page).count(), alerts + 1));
+    await button(page, "Disable").click();
+    await until(async () => assert.equal(await refused(page).count(), alerts + 2));
+    await inDialog("Delete", { "Type shown to confirm": "shown" }, "Delete");
+
+    await page.getByRole("link", { name: "Messages" }).click();
+    await m.cli("key", "update", "fading", "--rights", "send");
+    for (const name of ["Browse", "Export", "Receive a message under a lock"]) {
+      await until(async () => {
+        await button(page, name).click();
+        await page.locator("section").filter({ has: button(page, name) }).getByRole("alert").waitFor({ timeout: 2000 });
+      }, 20_000);
+    }
+    await m.cli("key", "update", "fading", "--rights", "listen");
+    await page.getByRole("link", { name: "Send", exact: true }).click();
+    await until(async () => {
+      await page.getByLabel("Body").fill("two");
+      await button(page, "Send").click();
+      await page.locator("form").getByRole("alert").waitFor({ timeout: 2000 });
+    }, 20_000);
+    const { counts, lockDuration, status } = await m.cli("queue", "show", "shown");
+    assert.deepEqual([lockDuration, status, counts.deadLetter], [before.lockDuration, before.status, 0]);
+    await visit(page, "/entities");
+    await inDialog("Create", { Name: "other" }, "Create");
+    assert.deepEqual((await m.cli("queue", "list")).map((q) => q.name), ["orders", "shown"]);
   });
 });

@@ -366,12 +366,12 @@ export interface Namespace {
 /** entitiesPerPage is the most that the API returns in one answer. */
 const entitiesPerPage = 1000;
 
-/** list returns all entities of a kind, page by page. */
+/** list returns all entities of a kind, page by page. Those of partitions without a leader have no counts. */
 export async function list(kind: Kind, topic = "", signal?: AbortSignal): Promise<Entity[]> {
   const all: Entity[] = [];
   let after = "";
   do {
-    const query = new URLSearchParams({ counts: "true", max: String(entitiesPerPage) });
+    const query = new URLSearchParams({ counts: "true", available: "true", max: String(entitiesPerPage) });
     if (topic) {
       query.set("topic", topic);
     }

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { call, type Message, type MessagePage, path, readOnly } from "./api";
 import { type Action, Change, type Selection } from "./change";
+import { HowToConnect } from "./connect";
 import { go, urlOf } from "./route";
 import { bodyBytesMax, bodyBytesShown, bodyFile, bodyText, indented, plain, typeName, wholeMessage } from "./message";
 import { editAgain, Properties, propertiesOf, valuesOf } from "./send";
@@ -195,7 +196,13 @@ export function Browse({ name, kind, query, onChange }: { name: string; kind: "q
             name="Messages"
             rows={found}
             id={(m) => m.sequenceNumber}
-            empty={<p>{end ? "No message meets the conditions." : `None of ${number(looked)} messages meets the conditions so far.`}</p>}
+            empty={
+              !looked && end && !conditions.subQueue ? (
+                <HowToConnect to={name.split(/\/Subscriptions\//i)[0]} text={kind === "queues" ? "The queue has no messages. Send one:" : "The subscription has no messages. Send one to its topic:"} />
+              ) : (
+                <p>{end ? "No message meets the conditions." : `None of ${number(looked)} messages meets the conditions so far.`}</p>
+              )
+            }
             columns={[
               ...(!readOnly
                 ? [

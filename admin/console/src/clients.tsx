@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { call, type Connection, type Link, readOnly, session } from "./api";
+import { HowToConnect } from "./connect";
 import { urlOf, useQuery } from "./route";
 import { Confirm, Field, number, Table, time, useLoad, Waiting } from "./ui";
 
@@ -66,7 +67,7 @@ export function Connections() {
             name="Connections"
             rows={rows}
             id={(c) => c.id}
-            empty={all.length ? <p>No connection matches “{filter}”.</p> : <NoClients />}
+            empty={all.length ? <p>No connection matches “{filter}”.</p> : <HowToConnect text="No client is connected by AMQP. Connect one:" />}
             columns={[
               {
                 title: "Connection",
@@ -117,12 +118,6 @@ export function Connections() {
     </>
   );
 }
-
-const NoClients = () => (
-  <p>
-    No client is connected by AMQP. <a href={urlOf("connect")}>Connect an application.</a>
-  </p>
-);
 
 function Detail({ of: c }: { of: Connection }) {
   return (
@@ -188,7 +183,7 @@ export function Clients({ name }: { name: string }) {
             name="Clients"
             rows={links}
             id={(l) => `${l.of.id}/${l.role}/${l.name}`}
-            empty={<NoClients />}
+            empty={<HowToConnect to={name.split(/\/Subscriptions\//i)[0]} text="No client sends or receives here by AMQP. Connect one:" />}
             columns={[
               { title: "Client is", value: (l) => l.role },
               { title: "Key", value: (l) => clientOf(l.of), show: (l) => clientOf(l.of) || <i>not authenticated</i> },

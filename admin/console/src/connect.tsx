@@ -2,41 +2,39 @@ import { useState } from "preact/hooks";
 import { type AccessRule, call } from "./api";
 import { Copy, useLoad } from "./ui";
 
-const queue = "orders";
-
-/** programs send one message with the official client of a language. */
-const programs: Record<string, { install: string; text: (connection: string) => string }> = {
+/** programs send one message to a queue or topic with the official client of a language. */
+const programs: Record<string, { install: string; text: (connection: string, queue: string) => string }> = {
   ".NET": {
     install: "dotnet add package Azure.Messaging.ServiceBus",
-    text: (c) => `await using var client = new ServiceBusClient("${c}");
+    text: (c, queue) => `await using var client = new ServiceBusClient("${c}");
 await client.CreateSender("${queue}").SendMessageAsync(new ServiceBusMessage("hello"));`,
   },
   Java: {
     install: "com.azure:azure-messaging-servicebus",
-    text: (c) => `var sender = new ServiceBusClientBuilder().connectionString("${c}")
+    text: (c, queue) => `var sender = new ServiceBusClientBuilder().connectionString("${c}")
     .sender().queueName("${queue}").buildClient();
 sender.sendMessage(new ServiceBusMessage("hello"));`,
   },
   JavaScript: {
     install: "npm install @azure/service-bus",
-    text: (c) => `const client = new ServiceBusClient("${c}");
+    text: (c, queue) => `const client = new ServiceBusClient("${c}");
 await client.createSender("${queue}").sendMessages({ body: "hello" });`,
   },
   Python: {
     install: "pip install azure-servicebus",
-    text: (c) => `with ServiceBusClient.from_connection_string("${c}") as client:
+    text: (c, queue) => `with ServiceBusClient.from_connection_string("${c}") as client:
     with client.get_queue_sender("${queue}") as sender:
         sender.send_messages(ServiceBusMessage("hello"))`,
   },
   Go: {
     install: "go get github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus",
-    text: (c) => `client, err := azservicebus.NewClientFromConnectionString("${c}", nil)
+    text: (c, queue) => `client, err := azservicebus.NewClientFromConnectionString("${c}", nil)
 sender, err := client.NewSender("${queue}", nil)
 err = sender.SendMessage(ctx, &azservicebus.Message{Body: []byte("hello")}, nil)`,
   },
   curl: {
     install: "Without a key in development; with one, sign the request: docs/getting-started/curl.md",
-    text: () => `curl ${location.origin}/${queue}/messages -d hello`,
+    text: (_, queue) => `curl ${location.origin}/${queue}/messages -d hello`,
   },
 };
 
@@ -50,6 +48,14 @@ export function Connect() {
   );
 }
 
+/** HowToConnect is shown where nothing has come to a queue or topic yet. */
+export const HowToConnect = ({ to, text }: { to?: string; text: string }) => (
+  <>
+    <p>{text}</p>
+    <Programs to={to} />
+  </>
+);
+
 /** Welcome is shown while there is nothing else to show. */
 export function Welcome() {
   return (
@@ -60,7 +66,8 @@ export function Welcome() {
   );
 }
 
-function Programs() {
+/** Programs shows how to send a message with the address of this cluster, in six languages. */
+function Programs({ to = "orders" }: { to?: string }) {
   const [language, setLanguage] = useState(".NET");
   const rules = useLoad((signal) => call<{ rules: AccessRule[] | null }>("GET", "/v1/access", undefined, signal), []);
   const known = rules.data?.rules?.find((r) => r.primaryConnectionString && r.rights.includes("Send"))?.primaryConnectionString;
@@ -81,7 +88,7 @@ function Programs() {
       </div>
       <p class="quiet">{program.install}</p>
       <pre tabIndex={0} aria-label={`Program in ${language}`}>
-        {program.text("CONNECTION_STRING")}
+        {program.text("CONNECTION_STRING", to)}
       </pre>
     </section>
   );

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
-import { call, type Entity, type EntityRates, type Kind, list, path, type RatesPage, readOnly } from "./api";
+import { call, type Entity, type EntityRates, type Kind, list, path, type RatesPage, readOnly, session } from "./api";
 import { Welcome } from "./connect";
 import { go, urlOf, useQuery } from "./route";
 import { SettingsFields, type Draft, settingsOf } from "./settings";
+import { Stale, useLastCounts } from "./stale";
 import { bytes, Dialog, Field, Form, number, rate, Table, useLoad, Waiting } from "./ui";
 
 const every = 5000; // milliseconds
@@ -18,6 +19,7 @@ export function Entities() {
     },
     [],
     every,
+    `${session.namespace}/entities`,
   );
   const rates = useLoad(
     async (signal) => {
@@ -27,10 +29,12 @@ export function Entities() {
     [],
     every,
   );
+  const all = useLastCounts(loaded);
   const ratesOf = (e: Row) => rates.data?.get(`${e.kind}/${e.name}`);
   const [filter, setFilter] = useQuery("filter");
   const [creating, setCreating] = useState(false);
-  const rows = (loaded.data ?? []).filter((e) => e.name.toLowerCase().includes(filter.toLowerCase()));
+  const wanted = filter.toLowerCase();
+  const rows = (all ?? []).filter((e) => e.name.toLowerCase().includes(wanted));
   return (
     <>
       <h1>Queues and topics</h1>
@@ -43,16 +47,24 @@ export function Entities() {
         )}
       </div>
       <Waiting of={loaded} />
-      {loaded.data && (
+      {all && (
         <Table
           name="Queues and topics"
           rows={rows}
           id={(e) => `${e.kind}/${e.name}`}
-          empty={loaded.data.length ? <p>No name contains “{filter}”.</p> : <Welcome />}
+          empty={all.length ? <p>No name contains “{filter}”.</p> : <Welcome />}
           columns={[
             { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(e.kind, e.name)}>{e.name}</a> },
             { title: "Kind", value: (e) => (e.kind === "queues" ? "queue" : "topic") },
-            { title: "Status", value: (e) => e.status ?? "Active" },
+            {
+              title: "Status",
+              value: (e) => e.status ?? "Active",
+              show: (e) => (
+                <>
+                  {e.status ?? "Active"} <Stale of={e} />
+                </>
+              ),
+            },
             { title: "In/s", value: (e) => ratesOf(e)?.incoming ?? 0, numeric: true, show: (e) => rate(ratesOf(e)?.incoming ?? 0) },
             { title: "Out/s", value: (e) => ratesOf(e)?.outgoing ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : rate(ratesOf(e)?.outgoing ?? 0)) },
             { title: "Consumers", value: (e) => ratesOf(e)?.consumers ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(ratesOf(e)?.consumers ?? 0)) },
@@ -64,7 +76,7 @@ export function Entities() {
             {
               title: "Forwards to",
               value: (e) => e.forwardTo ?? "",
-              show: (e) => e.forwardTo && <a href={urlOf(loaded.data!.find((o) => o.name === e.forwardTo)?.kind ?? "queues", e.forwardTo)}>{e.forwardTo}</a>,
+              show: (e) => e.forwardTo && <a href={urlOf(all.find((o) => o.name === e.forwardTo)?.kind ?? "queues", e.forwardTo)}>{e.forwardTo}</a>,
             },
           ]}
         />

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { call, type Counts, type Entity, type Kind, list, path, type RatesPage, readOnly, type Rule } from "./api";
+import { call, type Counts, type Entity, type Kind, list, path, type RatesPage, readOnly, type Rule, session } from "./api";
 import { Rules as AccessRules } from "./access";
 import { Browse } from "./browse";
 import { Clients } from "./clients";
@@ -9,9 +9,10 @@ import { Receive } from "./receive";
 import { go, urlOf } from "./route";
 import { Send } from "./send";
 import { Sessions } from "./sessions";
+import { Stale, useLastCounts } from "./stale";
 import { type Draft, draftOf, SettingsFields, settingsOf } from "./settings";
 import { Tile } from "./overview";
-import { bytes, Confirm, Dialog, Field, Form, number, Table, time, useLoad, Waiting } from "./ui";
+import { bytes, Confirm, Dialog, Failed, Field, Form, number, Table, time, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
 
@@ -46,7 +47,7 @@ function CountTiles({ counts }: { counts?: Counts }) {
 
 /** EntityPage shows a queue or a subscription. */
 export function EntityPage({ kind, name, tab, query }: { kind: "queues" | "subscriptions"; name: string; tab: string; query: URLSearchParams }) {
-  const loaded = useLoad((signal) => call<Entity>("GET", `/v1/${kind}/${path(name)}`, undefined, signal), [kind, name], every);
+  const loaded = useLoad((signal) => call<Entity>("GET", `/v1/${kind}/${path(name)}`, undefined, signal), [kind, name], every, `${session.namespace}/${kind}/${name}`);
   const e = loaded.data;
   const tabs: Record<string, string> = { messages: "Messages", rates: "Last hour", ...(kind === "queues" && { send: "Send" }), ...(e?.requiresSession && { sessions: "Sessions" }), ...(kind === "subscriptions" && { rules: "Rules" }), clients: "Clients", ...(kind === "queues" && { access: "Access" }), settings: "Settings" };
   const [topic] = name.split(/\/Subscriptions\//i);
@@ -239,6 +240,7 @@ function SettingsTab({ kind, name, entity, onChange }: { kind: Kind; name: strin
   const [draft, setDraft] = useState<Draft>(old);
   const [removing, setRemoving] = useState(false);
   const [saved, setSaved] = useState(false);
+  const [failed, setFailed] = useState<Error>();
   const enabled = (entity.status ?? "Active") === "Active";
   return (
     <>
@@ -264,9 +266,17 @@ function SettingsTab({ kind, name, entity, onChange }: { kind: Kind; name: strin
         </Form>
       </fieldset>
       {saved && <p role="status">Saved.</p>}
+      <Failed error={failed} />
       {!readOnly && (
         <p class="buttons">
-          <button onClick={() => call("PATCH", `/v1/${kind}/${path(name)}`, { status: enabled ? "Disabled" : "Active" }).then(onChange)}>{enabled ? "Disable" : "Enable"}</button>
+          <button
+            onClick={() => {
+              setFailed(undefined);
+              call("PATCH", `/v1/${kind}/${path(name)}`, { status: enabled ? "Disabled" : "Active" }).then(onChange, setFailed);
+            }}
+          >
+            {enabled ? "Disable" : "Enable"}
+          </button>
           <button class="danger" onClick={() => setRemoving(true)}>
             Delete
           </button>
@@ -291,6 +301,7 @@ function SettingsTab({ kind, name, entity, onChange }: { kind: Kind; name: strin
 export function TopicPage({ name, tab }: { name: string; tab: string }) {
   const loaded = useLoad((signal) => call<Entity>("GET", `/v1/topics/${path(name)}`, undefined, signal), [name], every);
   const subscriptions = useLoad((signal) => list("subscriptions", name, signal), [name], every);
+  const known = useLastCounts(subscriptions);
   const [creating, setCreating] = useState(false);
   return (
     <>
@@ -315,14 +326,22 @@ export function TopicPage({ name, tab }: { name: string; tab: string }) {
           {tab === "subscriptions" && (
             <>
               <Waiting of={subscriptions} />
-              {subscriptions.data && (
+              {known && (
                 <Table
                   name="Subscriptions"
-                  rows={subscriptions.data}
+                  rows={known}
                   id={(s) => s.name}
                   empty={<p>No subscription: messages that are sent to the topic are dropped.</p>}
                   columns={[
-                    { title: "Subscription", value: (s) => s.subscriptionName ?? s.name, show: (s) => <a href={urlOf("subscriptions", s.name)}>{s.subscriptionName}</a> },
+                    {
+                      title: "Subscription",
+                      value: (s) => s.subscriptionName ?? s.name,
+                      show: (s) => (
+                        <>
+                          <a href={urlOf("subscriptions", s.name)}>{s.subscriptionName}</a> <Stale of={s} />
+                        </>
+                      ),
+                    },
                     { title: "Active", value: (s) => s.counts?.active ?? 0, numeric: true },
                     { title: "Locked", value: (s) => s.counts?.locked ?? 0, numeric: true },
                     { title: "Dead letters", value: (s) => s.counts?.deadLetter ?? 0, numeric: true },

@@ -11,7 +11,8 @@ import { Entities } from "./entities";
 import { EntityPage, TopicPage } from "./entity";
 import { Overview } from "./overview";
 import { urlOf, useRoute } from "./route";
-import { Field, Form } from "./ui";
+import { forgetCounts } from "./stale";
+import { Field, forget, Form } from "./ui";
 
 const pages = [
   { page: "overview", title: "Overview" },
@@ -130,6 +131,8 @@ function App() {
   };
   const leave = () => {
     signIn(null);
+    forgetCounts();
+    forget();
     session.namespace = "";
     setNamespace("");
     setCaller("sign in");

@@ -1,7 +1,8 @@
-import { call, type Condition, type Entity, type Kind, list, type RatesPage, type Status } from "./api";
+import { call, type Condition, type Entity, type Kind, list, type RatesPage, session, type Status } from "./api";
 import { Welcome } from "./connect";
 import { Hour } from "./rates";
 import { urlOf } from "./route";
+import { Stale, useLastCounts } from "./stale";
 import { Failed, number, rate, Table, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
@@ -11,9 +12,10 @@ const busiest = 10; // rows of the tables
 
 export function Overview({ operator }: { operator: boolean }) {
   const status = useLoad((signal) => (operator ? call<Status>("GET", "/v1/status", undefined, signal) : Promise.resolve(undefined)), [operator], every);
-  const queues = useLoad((signal) => list("queues", "", signal), [], every);
+  const queues = useLoad((signal) => list("queues", "", signal), [], every, `${session.namespace}/queues`);
   const rates = useLoad((signal) => call<RatesPage>("GET", `/v1/rates?total=true&max=${busiest}`, undefined, signal), [], ratesEvery);
-  const rows = queues.data ?? [];
+  const rows = useLastCounts(queues) ?? [];
+  const stale = rows.filter((q) => q.staleSince !== undefined);
   const sum = (of: (c: NonNullable<Entity["counts"]>) => number) => rows.reduce((total, q) => total + (q.counts ? of(q.counts) : 0), 0);
   const active = sum((c) => c.active);
   const dead = sum((c) => c.deadLetter);
@@ -31,6 +33,7 @@ export function Overview({ operator }: { operator: boolean }) {
     <>
       <h1>Overview</h1>
       <Waiting of={queues} />
+      {stale.length > 0 && <p class="failed">{number(stale.length)} queues are in partitions without a leader: their numbers below are the last ones that are known.</p>}
       {operator && <ClusterConditions />}
       <dl class="tiles">
         {status.data && <Tile name="Members alive" value={`${alive} of ${status.data.members.length}`} />}
@@ -72,7 +75,15 @@ export function Overview({ operator }: { operator: boolean }) {
         id={(q) => q.name}
         empty=""
         columns={[
-          { title: "Queue", value: (q) => q.name, show: (q) => <a href={urlOf("queues", q.name)}>{q.name}</a> },
+          {
+            title: "Queue",
+            value: (q) => q.name,
+            show: (q) => (
+              <>
+                <a href={urlOf("queues", q.name)}>{q.name}</a> <Stale of={q} />
+              </>
+            ),
+          },
           { title: "Active", value: (q) => q.counts?.active ?? 0, numeric: true },
           { title: "Locked", value: (q) => q.counts?.locked ?? 0, numeric: true },
           { title: "Scheduled", value: (q) => q.counts?.scheduled ?? 0, numeric: true },

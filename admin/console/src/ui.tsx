@@ -10,30 +10,47 @@ export interface Loaded<T> {
   data?: T;
   error?: Error;
   at?: number; // when data arrived
+  late?: boolean; // a request has not been answered for some seconds
   reload: () => void;
 }
 
+/** lateAfter is how long a request may take, in milliseconds, before the age of the data is shown. */
+const lateAfter = 5000;
+
+/** kept has the last data of views that are shown at once when they are opened again, by name. */
+const kept = new Map<string, { data: unknown; at: number }>();
+
+/** forget drops what was loaded with a key. */
+export const forget = () => kept.clear();
+
 /**
  * useLoad loads data now and, if every is set, again every so many milliseconds while the page is visible. After an error the last data
- * stay, so that a page can show them with their age.
+ * stay, so that a page can show them with their age, and with a name to keep them by also when the page is opened again.
  */
-export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], every = 0): Loaded<T> {
-  const [state, setState] = useState<Omit<Loaded<T>, "reload">>({});
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], every = 0, keepAs = ""): Loaded<T> {
+  const start = () => (kept.get(keepAs) as { data: T; at: number } | undefined) ?? {};
+  const [state, setState] = useState<Omit<Loaded<T>, "reload">>(start);
   const [round, setRound] = useState(0);
-  useEffect(() => setState({}), dependencies);
+  useEffect(() => setState(start), dependencies);
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
     const run = async () => {
       if (!document.hidden || !every) {
+        const late = setInterval(() => setState((old) => ({ ...old, late: true })), lateAfter);
         try {
-          const data = await load(abort.signal);
-          setState({ data, at: Date.now() });
+          const next = { data: await load(abort.signal), at: Date.now() };
+          if (keepAs) {
+            kept.set(keepAs, next);
+          }
+          setState(next);
         } catch (error) {
           if (abort.signal.aborted) {
             return;
           }
           setState((old) => ({ ...old, error: error as Error }));
+        } finally {
+          clearInterval(late);
         }
       }
       if (every && !abort.signal.aborted) {
@@ -59,7 +76,7 @@ export function Failed({ error, at }: { error?: Error; at?: number }) {
   return (
     <p class="failed" role="alert">
       {error.message}
-      {at && <> The data below are from {new Date(at).toLocaleTimeString()}.</>}
+      {at && <> The data below are {age(at)} old.</>}
       {id && <small> Tracking id {id}</small>}
     </p>
   );
@@ -67,7 +84,17 @@ export function Failed({ error, at }: { error?: Error; at?: number }) {
 
 /** Waiting is shown until the first data are there. */
 export function Waiting({ of }: { of: Loaded<unknown> }) {
-  return of.data === undefined && !of.error ? <p class="quiet">Loading…</p> : <Failed error={of.error} at={of.data ? of.at : undefined} />;
+  if (of.error) {
+    return <Failed error={of.error} at={of.data ? of.at : undefined} />;
+  }
+  if (of.data === undefined) {
+    return <p class="quiet">Loading…</p>;
+  }
+  return of.late ? (
+    <p class="failed" role="alert">
+      The member has not answered yet. The data below are {age(of.at ?? 0)} old.
+    </p>
+  ) : null;
 }
 
 // --- numbers ---
@@ -92,6 +119,12 @@ export function bytes(n: number | undefined): string {
   return `${unit && n < 10 ? n.toFixed(1) : Math.round(n)} ${units[unit]}`;
 }
 
+/** age writes the time since a moment, in milliseconds since 1970. */
+export function age(at: number): string {
+  const seconds = Math.max(0, Math.round((Date.now() - at) / 1000));
+  return seconds < 120 ? `${seconds} s` : `${number(Math.round(seconds / 60))} min`;
+}
+
 export const time = (text?: string) => (text ? new Date(text).toLocaleString() : "");
 
 // --- tables ---
@@ -103,6 +136,8 @@ export interface Column<T> {
   numeric?: boolean;
 }
 
+const collator = new Intl.Collator("en", { numeric: true });
+
 /** rowsAtOnce is how many rows of a table are shown before "Show more". */
 const rowsAtOnce = 200;
 
@@ -111,12 +146,10 @@ export function Table<T>({ name, columns, rows, id, empty, by: first = 0 }: { na
   const [sort, setSort] = useState({ column: first, down: first > 0 });
   const [shown, setShown] = useState(rowsAtOnce);
   const by = columns[sort.column] ?? columns[0]!;
-  const sorted = [...rows].sort((a, b) => {
-    const x = by.value(a);
-    const y = by.value(b);
-    const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
-    return sort.down ? -order : order;
-  });
+  const keyed = rows.map((row) => ({ row, key: by.value(row) }));
+  const sign = sort.down ? -1 : 1;
+  keyed.sort(({ key: x }, { key: y }) => sign * (typeof x === "number" && typeof y === "number" ? x - y : collator.compare(String(x), String(y))));
+  const sorted = keyed.map((k) => k.row);
   if (!rows.length) {
     return <div class="empty">{empty}</div>;
   }
