@@ -523,6 +523,15 @@ describe("without a key, on the machine of the member", () => {
     const row = page.getByRole("table", { name: "Busiest queues" }).getByRole("link", { name: "taken", exact: true });
     await row.waitFor({ timeout: 40_000 });
     await page.getByRole("img", { name: /Messages per second, last hour/ }).waitFor();
+    const asked = [];
+    page.on("request", (r) => asked.push(r.url().slice(m.server.length)));
+    await m.cli("message", "send", "taken", "streamed");
+    await page.reload();
+    const active = () => page.locator("dl.tiles div", { hasText: "Active messages" }).locator("dd").textContent();
+    const before = Number((await active()).replaceAll(",", ""));
+    await m.cli("message", "send", "taken", ...Array(3).fill("streamed"));
+    await until(async () => assert.equal(Number((await active()).replaceAll(",", "")), before + 3), 5_000);
+    assert.ok(asked.includes("/v1/events") && !asked.some((path) => path.includes("counts=true")), `the overview asks for ${asked}, want the stream and no list of queues`);
     assert.ok((await m.cli("top")).entities.some((e) => e.name === "taken" && e.kind === "queue"));
     await row.click();
     await page.getByRole("link", { name: "Last hour" }).click();

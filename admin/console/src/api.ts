@@ -94,7 +94,8 @@ export async function request(method: string, path: string, headers: Record<stri
   return response;
 }
 
-function inNamespace(path: string): string {
+/** inNamespace adds the namespace of the session to the path of a request. */
+export function inNamespace(path: string): string {
   return session.namespace ? `${path}${path.includes("?") ? "&" : "?"}namespace=${encodeURIComponent(session.namespace)}` : path;
 }
 

@@ -1,26 +1,19 @@
-import { call, type Condition, type Entity, type Kind, list, type RatesPage, session, type Status } from "./api";
+import { call, type Condition, type Kind } from "./api";
 import { Welcome } from "./connect";
 import { Hour } from "./rates";
 import { urlOf } from "./route";
-import { Stale, useLastCounts } from "./stale";
+import { type EntityFigures, useEvents } from "./stream";
 import { Failed, number, rate, Table, useLoad, Waiting } from "./ui";
 
-const every = 2000; // milliseconds
-const ratesEvery = 10000; // the member samples as often
-const conditionsEvery = 5000;
-const busiest = 10; // rows of the tables
+const conditionsEvery = 5000; // milliseconds
 
 export function Overview({ operator }: { operator: boolean }) {
-  const status = useLoad((signal) => (operator ? call<Status>("GET", "/v1/status", undefined, signal) : Promise.resolve(undefined)), [operator], every);
-  const queues = useLoad((signal) => list("queues", "", signal), [], every, `${session.namespace}/queues`);
-  const rates = useLoad((signal) => call<RatesPage>("GET", `/v1/rates?total=true&max=${busiest}`, undefined, signal), [], ratesEvery);
-  const rows = useLastCounts(queues) ?? [];
-  const stale = rows.filter((q) => q.staleSince !== undefined);
-  const sum = (of: (c: NonNullable<Entity["counts"]>) => number) => rows.reduce((total, q) => total + (q.counts ? of(q.counts) : 0), 0);
-  const active = sum((c) => c.active);
-  const dead = sum((c) => c.deadLetter);
-  const alive = status.data?.members.filter((m) => m.state === "alive").length;
-  if (queues.data && !rows.length) {
+  const events = useEvents();
+  const { figures, rates, ratesAt, cluster } = events.data ?? {};
+  const total = figures?.total;
+  const members = operator ? cluster?.members : undefined;
+  const alive = members?.filter((m) => m.state === "alive").length;
+  if (figures && !figures.queues && !figures.topics) {
     return (
       <>
         <h1>Overview</h1>
@@ -32,28 +25,26 @@ export function Overview({ operator }: { operator: boolean }) {
   return (
     <>
       <h1>Overview</h1>
-      <Waiting of={queues} />
-      {stale.length > 0 && <p class="failed">{number(stale.length)} queues are in partitions without a leader: their numbers below are the last ones that are known.</p>}
+      <Waiting of={events} />
       {operator && <ClusterConditions />}
       <dl class="tiles">
-        {status.data && <Tile name="Members alive" value={`${alive} of ${status.data.members.length}`} />}
-        <Tile name="Queues" value={number(rows.length)} />
-        {rates.data?.total && <Tile name="Incoming per second" value={rate(rates.data.total.incoming)} />}
-        {rates.data?.total && <Tile name="Delivered per second" value={rate(rates.data.total.outgoing)} />}
-        <Tile name="Active messages" value={number(active)} />
-        <Tile name="Locked" value={number(sum((c) => c.locked))} />
-        <Tile name="Scheduled" value={number(sum((c) => c.scheduled))} />
-        <Tile name="Dead letters" value={number(dead)} />
+        {members && <Tile name="Members alive" value={`${alive} of ${members.length}`} />}
+        {figures && <Tile name="Queues" value={number(figures.queues)} />}
+        {rates?.total && <Tile name="Incoming per second" value={rate(rates.total.incoming)} />}
+        {rates?.total && <Tile name="Delivered per second" value={rate(rates.total.outgoing)} />}
+        {total && <Tile name="Active messages" value={number(total.active)} />}
+        {total && <Tile name="Locked" value={number(total.locked)} />}
+        {total && <Tile name="Scheduled" value={number(total.scheduled)} />}
+        {total && <Tile name="Dead letters" value={number(total.deadLetter)} />}
       </dl>
-      <Waiting of={rates} />
-      {rates.data && <Hour rates={rates.data.total} everySeconds={rates.data.everySeconds} at={rates.at ?? 0} />}
-      {!!rates.data?.entities.length && (
+      {rates && <Hour rates={rates.total} everySeconds={rates.everySeconds} at={ratesAt ?? 0} />}
+      {!!rates?.entities.length && (
         <>
           <h2>Busiest queues, topics and subscriptions</h2>
           <Table
             name="Busiest queues, topics and subscriptions"
             by={1}
-            rows={rates.data.entities}
+            rows={rates.entities}
             id={(e) => `${e.kind}/${e.name}`}
             empty=""
             columns={[
@@ -67,27 +58,28 @@ export function Overview({ operator }: { operator: boolean }) {
           />
         </>
       )}
-      <h2>Deepest queues</h2>
+      <Deepest title="Deepest queues and subscriptions" list={figures?.deepest} />
+      {!!figures?.deadLettered.length && <Deepest title="Most dead letters" list={figures.deadLettered} />}
+    </>
+  );
+}
+
+function Deepest({ title, list }: { title: string; list?: EntityFigures[] }) {
+  return (
+    <>
+      <h2>{title}</h2>
       <Table
-        name="Deepest queues"
-        by={1}
-        rows={[...rows].sort((a, b) => (b.counts?.active ?? 0) - (a.counts?.active ?? 0)).slice(0, busiest)}
-        id={(q) => q.name}
-        empty=""
+        name={title}
+        by={title === "Most dead letters" ? 4 : 1}
+        rows={list ?? []}
+        id={(e) => `${e.kind}/${e.name}`}
+        empty="None holds a message."
         columns={[
-          {
-            title: "Queue",
-            value: (q) => q.name,
-            show: (q) => (
-              <>
-                <a href={urlOf("queues", q.name)}>{q.name}</a> <Stale of={q} />
-              </>
-            ),
-          },
-          { title: "Active", value: (q) => q.counts?.active ?? 0, numeric: true },
-          { title: "Locked", value: (q) => q.counts?.locked ?? 0, numeric: true },
-          { title: "Scheduled", value: (q) => q.counts?.scheduled ?? 0, numeric: true },
-          { title: "Dead letters", value: (q) => q.counts?.deadLetter ?? 0, numeric: true },
+          { title: "Name", value: (e) => e.name, show: (e) => <a href={urlOf(`${e.kind}s` as Kind, e.name)}>{e.name}</a> },
+          { title: "Active", value: (e) => e.active, numeric: true },
+          { title: "Locked", value: (e) => e.locked, numeric: true },
+          { title: "Scheduled", value: (e) => e.scheduled, numeric: true },
+          { title: "Dead letters", value: (e) => e.deadLetter, numeric: true },
         ]}
       />
     </>
