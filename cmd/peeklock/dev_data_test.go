@@ -55,6 +55,15 @@ func TestConnectionsOfAllMembers(t *testing.T) {
 	wants(t, say(t, b, 0, "connection", "close", id), "closed")
 	<-conn.Done()
 	wants(t, conn.Err().Error(), "An administrator closed the connection")
+	var events topology.AuditPage
+	if err := json.Unmarshal([]byte(say(t, a, 0, "audit", "list", "-o", "json")), &events); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(events.Events, func(e topology.AuditEvent) bool {
+		return e.Event == "admin_change" && e.Fields["kind"] == "connection" && e.Fields["name"] == id && e.Fields["outcome"] == "OK"
+	}) {
+		t.Errorf("the audit events of all members are %+v, want the closed connection %s", events.Events, id)
+	}
 	wants(t, say(t, a, 1, "connection", "close", id), "there is no connection "+id)
 	wants(t, say(t, a, 1, "connection", "close", "worker"), "is not the id of a connection")
 	if list := say(t, a, 0, "connection", "list"); strings.Contains(list, "test-library") {
