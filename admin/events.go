@@ -317,7 +317,7 @@ func (s *controlAPI) events(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // or nginx keeps lines back
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := newLineWriter(w, r)
+	out := newLineWriter(w, r, s.streams.closed)
 	if end := s.send(out, reader, v, most); end != "" {
 		last, err := json.Marshal(&api.Event{At: time.Now().UTC().Truncate(time.Millisecond), End: end, Rows: []api.EventRow{}})
 		if err != nil {
@@ -340,7 +340,12 @@ func (s *controlAPI) send(out *lineWriter, reader *viewer, v *requestContext, mo
 	defer check.Stop()
 	var buffer []byte
 	var number, generation uint64 // of the snapshot that was sent last
+	checked := time.Now()
 	for lines := 0; most == 0 || lines < most; {
+		// First, because a viewer that reads slowly always finds a newer snapshot.
+		if end := s.endOf(v, &checked); end != "" {
+			return end
+		}
 		latest, changed := reader.next()
 		if latest != nil && latest.number != number {
 			buffer = latest.line(buffer[:0], reader.rows, generation)
@@ -354,13 +359,27 @@ func (s *controlAPI) send(out *lineWriter, reader *viewer, v *requestContext, mo
 		select {
 		case <-changed:
 		case <-s.streams.closed:
-			return api.EndClosing
 		case <-expired:
-			return api.EndExpired
 		case <-check.C:
-			if v.valid != nil && !v.valid() {
-				return api.EndRevoked
-			}
+		}
+	}
+	return ""
+}
+
+// endOf returns why a stream must end now, "" if it goes on. checked is when the key was checked last.
+func (s *controlAPI) endOf(v *requestContext, checked *time.Time) string {
+	select {
+	case <-s.streams.closed:
+		return api.EndClosing
+	default:
+	}
+	now := time.Now()
+	if !v.expires.IsZero() && !now.Before(v.expires) {
+		return api.EndExpired
+	}
+	if v.valid != nil && now.Sub(*checked) >= streamCheckEvery {
+		if *checked = now; !v.valid() {
+			return api.EndRevoked
 		}
 	}
 	return ""
@@ -371,11 +390,12 @@ type lineWriter struct {
 	to         http.ResponseWriter
 	answer     *answerWriter // nil in tests
 	connection *http.ResponseController
+	stop       <-chan struct{} // closed when streams end
 	ctx        context.Context //nolint:containedctx // of the request, without its time limit
 }
 
-func newLineWriter(w http.ResponseWriter, r *http.Request) *lineWriter {
-	l := &lineWriter{to: w, connection: http.NewResponseController(w), ctx: context.WithoutCancel(r.Context())}
+func newLineWriter(w http.ResponseWriter, r *http.Request, stop <-chan struct{}) *lineWriter {
+	l := &lineWriter{to: w, connection: http.NewResponseController(w), stop: stop, ctx: context.WithoutCancel(r.Context())}
 	if l.answer, _ = w.(*answerWriter); l.answer != nil {
 		l.answer.streams = true
 		l.answer.slot.release() // a stream waits for its first snapshot, too
@@ -396,7 +416,7 @@ func (l *lineWriter) write(line []byte) error {
 		if l.answer.refused {
 			return fsm.ServerBusy
 		}
-		l.answer.slot.work.Wait(l.ctx, nil, streamLineCost+l.answer.bytes/answerUnitBytes)
+		l.answer.slot.work.Wait(l.ctx, l.stop, streamLineCost+l.answer.bytes/answerUnitBytes)
 		l.answer.bytes = 0 // paid
 	}
 	return err //nolint:wrapcheck // the same

@@ -239,6 +239,27 @@ func TestSlowViewersAreClosed(t *testing.T) {
 	})
 }
 
+// A viewer that reads each line just in time finds a newer one whenever it has read one, and its stream ends with its credential, too.
+func TestStreamsOfSlowViewersEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for end, v := range map[string]*requestContext{
+			api.EndExpired: {namespace: fsm.DefaultNamespace, expires: time.Now().Add(time.Minute)},
+			api.EndRevoked: {namespace: fsm.DefaultNamespace, valid: func() bool { return false }},
+		} {
+			s, _ := newEventsAPI(t)
+			reader, began := openStream(t, s, "", viewerAddress, v), time.Now()
+			for e := reader.next(); e.End != end; e = reader.next() {
+				if time.Since(began) > 2*time.Minute {
+					t.Fatalf("the stream goes on, want %q", end)
+				}
+				<-time.After(2 * snapshotEvery)
+			}
+			reader.end()
+		}
+	})
+}
+
 // connWriter writes an answer to a connection.
 type connWriter struct {
 	http.ResponseWriter
