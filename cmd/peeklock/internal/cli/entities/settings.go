@@ -1,11 +1,17 @@
 package entities
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -19,7 +25,12 @@ type settingFlag struct {
 var _ pflag.Value = settingFlag{}
 
 // Set parses the value of the flag.
-func (f settingFlag) Set(text string) error { return f.Parse(text, f.given) }
+func (f settingFlag) Set(text string) error {
+	if f.Choices != nil && !slices.ContainsFunc(f.Choices, func(choice string) bool { return strings.EqualFold(choice, text) }) {
+		return fmt.Errorf("%q is none of %s%s", output.Printable(text, 60), strings.Join(f.Choices, ", "), cli.Nearest(text, f.Choices))
+	}
+	return f.Parse(text, f.given)
+}
 
 // String returns no default: the help text from Usage shows it.
 func (settingFlag) String() string { return "" }
