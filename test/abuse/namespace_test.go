@@ -128,6 +128,7 @@ func listKeys(ctx context.Context, at *target) error {
 			if _, err := io.WriteString(conn, requests.String()); err != nil || ended(ctx) {
 				return nil
 			}
+			sleep(ctx, requestPace) // with more the attackers occupy the machine, also at a sink
 			if i%4 == 0 && !at.sink {
 				_, _ = io.CopyN(io.Discard, conn, 4<<10)
 			}
