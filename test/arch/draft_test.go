@@ -16,8 +16,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 12
-	recordedHash   = "5a01955260283ea4d0c4ab6223022aac"
+	recordedDraft  = 13
+	recordedHash   = "37bf053c7b24548751b74686e217dcb9"
 	goldenFilesMin = 60
 )
 
