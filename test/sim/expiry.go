@@ -65,9 +65,9 @@ func (s *stream) checkLife(d *fsm.Delivery, isDead bool, asked time.Time) {
 	switch {
 	case isDead && !expires:
 		s.find(fmt.Sprintf("message %s was dead-lettered, and has no time to live", id))
-	case isDead && time.Now().Before(ends.Add(-clockSlack-s.clocksError)):
+	case isDead && time.Now().Before(ends.Add(-clockSlack-s.clocks.ahead(time.Now()))):
 		s.find(fmt.Sprintf("message %s, enqueued at %v for %v, had expired at %v", id, time.UnixMilli(int64(d.Enqueued)), life, time.Now()))
-	case !isDead && expires && isSettled && asked.After(ends.Add(clockSlack+s.clocksError)) && s.clocksAgree():
+	case !isDead && expires && isSettled && asked.After(ends.Add(clockSlack+s.clocks.behind(asked))) && s.clocksAgree():
 		s.find(fmt.Sprintf("message %s, enqueued at %v for %v, was given to a receiver that asked at %v", id, time.UnixMilli(int64(d.Enqueued)), life, asked))
 	}
 }

@@ -116,6 +116,7 @@ func (d *disturber) beginRare(i int, f Fault) {
 		for _, m := range w.members {
 			m.clock.set(f.Amount, 0)
 		}
+		w.clocks.begin(f.Amount)
 		w.happened(f.Kind)
 	case SlowDisks:
 		for _, m := range w.members {
@@ -243,6 +244,9 @@ func (d *disturber) end(i int, f Fault) {
 	case Clock, Drift, Clocks:
 		for _, m := range d.world.affected(f) {
 			m.clock.set(0, 0)
+		}
+		if f.Kind == Clocks {
+			d.world.clocks.end()
 		}
 	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage:
 		if endAtDisk(d.world.members[f.Member].store(), f) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -23,10 +24,11 @@ func TestFaultsOccur(t *testing.T) {
 			{Kind: Shortage, At: 16 * time.Second, Length: 5 * time.Second, Member: 1, Other: 2, Amount: 2},
 			{Kind: Clocks, At: 22 * time.Second, Length: 5 * time.Second, Amount: 4 * time.Second},
 		}, false},
-		"roll back":   {[]Fault{{Kind: RollBack, At: 5 * time.Second, Length: 8 * time.Second, Member: 1, Other: 2}}, true},
-		"rename, all": {[]Fault{{Kind: Rename, At: 5 * time.Second, Length: 2 * time.Second, Member: 1, Other: 2}}, true},
-		"rename, one": {[]Fault{{Kind: Rename, At: 5 * time.Second, Length: 2 * time.Second, Member: 1, Other: 2, Amount: 1}}, true},
-		"two of five": {[]Fault{{Kind: Kill, At: 5 * time.Second, Length: 10 * time.Second, Member: 1, Other: 2}, {Kind: HungDisk, At: 5 * time.Second, Length: 10 * time.Second, Member: 2, Other: 3}}, true},
+		"clocks, held": {[]Fault{{Kind: Clocks, At: 8 * time.Second, Length: 10 * time.Second, Amount: 2 * clocks.StepMax}}, false},
+		"roll back":    {[]Fault{{Kind: RollBack, At: 5 * time.Second, Length: 8 * time.Second, Member: 1, Other: 2}}, true},
+		"rename, all":  {[]Fault{{Kind: Rename, At: 5 * time.Second, Length: 2 * time.Second, Member: 1, Other: 2}}, true},
+		"rename, one":  {[]Fault{{Kind: Rename, At: 5 * time.Second, Length: 2 * time.Second, Member: 1, Other: 2, Amount: 1}}, true},
+		"two of five":  {[]Fault{{Kind: Kill, At: 5 * time.Second, Length: 10 * time.Second, Member: 1, Other: 2}, {Kind: HungDisk, At: 5 * time.Second, Length: 10 * time.Second, Member: 2, Other: 3}}, true},
 		"backlog": {[]Fault{
 			{Kind: Backlog, At: time.Second},
 			{Kind: LoseDisk, At: 20 * time.Second, Length: lagMargin, Member: 1, Other: 2},

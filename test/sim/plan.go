@@ -231,16 +231,6 @@ func (p *Plan) clockError() time.Duration {
 	return clockErrorMax + medianError
 }
 
-// clocksError returns by how much time may be wrong for messages because all clocks were, or are right again.
-func (p *Plan) clocksError() (most time.Duration) {
-	for i := range p.Faults {
-		if f := &p.Faults[i]; f.Kind == Clocks {
-			most = max(most, f.Amount.Abs())
-		}
-	}
-	return most
-}
-
 // clockOffsets returns the bounds of what a fault adds to the clock of its member.
 func (f *Fault) clockOffsets() (from, to time.Duration) {
 	if f.Kind == Clock {

@@ -107,7 +107,7 @@ func simulate(report *Report, w *world) error {
 		return err
 	}
 	for _, s := range l.streams {
-		s.clockError, s.clocksError, s.clocksAgree = report.Plan.clockError()+report.Plan.clocksError(), report.Plan.clocksError(), w.clocksAgree
+		s.clockError, s.clocks, s.clocksAgree = report.Plan.clockError(), &w.clocks, w.clocksAgree
 	}
 	w.resumed = func() {
 		for _, s := range l.streams {

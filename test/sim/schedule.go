@@ -83,7 +83,7 @@ func (l *load) noteCancelled(s *stream, id string, asked time.Time, code fsm.Cod
 	}
 	s.mu.Unlock()
 	switch now := time.Now(); {
-	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack-s.clocksError)):
+	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack-s.clocks.ahead(now))):
 		s.find(fmt.Sprintf("message %s, due at %v, could not be cancelled at %v: %v", id, due, now, code))
 	case heard && code == fsm.OK && asked.After(due.Add(cancelWithin)):
 		s.find(fmt.Sprintf("message %s, due at %v, was cancelled at %v", id, due, asked))
@@ -106,7 +106,7 @@ func (s *stream) checkDue(id string) {
 	s.mu.Lock()
 	due, isScheduled := s.due[id]
 	s.mu.Unlock()
-	if isScheduled && time.Now().Before(due.Add(-s.clockError).Truncate(time.Millisecond)) {
+	if isScheduled && time.Now().Before(due.Add(-s.clockError-s.clocks.ahead(time.Now())).Truncate(time.Millisecond)) {
 		s.find(fmt.Sprintf("early: message %s came at %v, due at %v", id, time.Now(), due))
 	}
 }

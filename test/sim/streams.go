@@ -31,7 +31,7 @@ type stream struct {
 	hasSessions bool
 	sessions    *sessionJudge
 	clockError  time.Duration // by which messages may come too early: 0 if the plan changes no clock
-	clocksError time.Duration // by which messages may expire too early or too late because all clocks change
+	clocks      *clockSteps   // of all clocks together, by which messages may expire too early or too late; nil: none
 	clocksAgree func() bool   // while it is false, messages may be received after their time to live
 
 	// prepare completes the message with a number, before it is sent; nil: nothing is added.

@@ -45,6 +45,7 @@ type world struct {
 	log        *slog.Logger
 	entries    *recorder // of the logs of the cluster
 	events     *digest
+	clocks     clockSteps
 	calls      *calls         // nil: they are not counted
 	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
@@ -158,6 +159,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Partitions, c.Replication = w.partitions, w.replicas
 	c.Logger = w.log.With("name", c.Name)
 	c.Now, c.Monotonic = m.clock.now, m.clock.monotonic
+	c.BootTime = func() time.Duration { return time.Since(m.clock.begun) }
 	c.Reread = reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)

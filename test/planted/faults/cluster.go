@@ -23,6 +23,10 @@ func clusterFaults() []Fault {
 	n.self = n.dataDir.Identity().Member`,
 			},
 		}},
+		// Lets wall time follow any step of all clocks together.
+		{Name: "follow-all-clocks", Package: "test/sim", Test: "TestFaultsOccur/clocks", Patches: []overlay.Patch{
+			{"cluster/clocks/steady.go", "if step.Abs() > bound {", "if step.Abs() > bound && !FAULT {"},
+		}},
 		// Makes a drained member prevent automatic rebalances for as long as it is drained.
 		{Name: "drained-stops-rebalance", Package: "cluster", Test: "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
 			{
