@@ -215,6 +215,11 @@ func (d *disturber) end(i int, f Fault) {
 		}
 	}
 	d.mu.Unlock()
+	start := func(member int) {
+		if !isDown[member] {
+			d.world.members[member].ensureRunning()
+		}
+	}
 	d.log.Info("fault ended", "fault", f.String())
 	switch f.Kind { //nolint:exhaustive // the others end no process
 	case Suspend, Standstill:
@@ -228,19 +233,13 @@ func (d *disturber) end(i int, f Fault) {
 			m.replaceDisk(uint64(time.Now().UnixNano()))
 			d.world.repairs.Go(func() { d.world.replace(m, lost) })
 		}
-		if !isDown[f.Member] {
-			d.world.members[f.Member].ensureRunning()
-		}
+		start(f.Member)
 	case FlipJournal:
 		d.world.members[f.Member].kill(true)
-		if !isDown[f.Member] {
-			d.world.members[f.Member].ensureRunning()
-		}
+		start(f.Member)
 	case Unreadable:
 		d.endUnreadable(i, f)
-		if !isDown[f.Member] {
-			d.world.members[f.Member].ensureRunning()
-		}
+		start(f.Member)
 	case Clock, Drift, Clocks:
 		for _, m := range d.world.affected(f) {
 			m.clock.set(0, 0)
@@ -260,16 +259,12 @@ func (d *disturber) end(i int, f Fault) {
 		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)
 		d.world.members[f.Member].store().FailNext(simfs.Log, nil)
 		d.world.members[f.Member].kill(false)
-		if !isDown[f.Member] {
-			d.world.members[f.Member].ensureRunning()
-		}
+		start(f.Member)
 	case Drain:
 		d.world.drain(d.world.members[f.Member], false)
 	case Kill, PowerLoss, Restart, Upgrade, Blackout, Scale, LoseDisk:
-		for m, down := range isDown {
-			if !down {
-				d.world.members[m].ensureRunning()
-			}
+		for m := range isDown {
+			start(m)
 		}
 	}
 }
