@@ -24,7 +24,7 @@ func clusterFaults() []Fault {
 			},
 		}},
 		// Lets wall time follow any step of all clocks together.
-		{Name: "follow-all-clocks", Package: "test/sim", Test: "TestFaultsOccur/clocks", Patches: []overlay.Patch{
+		{Name: "follow-all-clocks", Package: "test/sim", Test: "TestFaultsOccur", Patches: []overlay.Patch{
 			{"cluster/clocks/steady.go", "if step.Abs() > bound {", "if step.Abs() > bound && !FAULT {"},
 		}},
 		// Makes a drained member prevent automatic rebalances for as long as it is drained.
