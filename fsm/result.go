@@ -3,6 +3,7 @@ package fsm
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/peeklock/peeklock/fsm/fields"
 )
@@ -103,10 +104,23 @@ const resultVersion byte = 0xD1
 // deliveryBytesMin is the minimum size of a delivery.
 const deliveryBytesMin = lockBytesMin + 9
 
+// deliveryHeadBytesMax is the maximum size of a delivery besides its payload and patches: nine varints and two bytes.
+const deliveryHeadBytesMax = 9*binary.MaxVarintLen64 + 2
+
+// resultHeadBytesAssumed is enough for a result besides its deliveries, unless it has lists or long names.
+const resultHeadBytesAssumed = 128
+
 // AppendResult appends the encoding of a result to dst: what the leader returns to the requesting
 // member. Deliveries contain Payload and Patches, and not the references, which are local to a
 // replica.
 func AppendResult(dst []byte, res Result) []byte {
+	size := 0
+	for i := range res.Deliveries {
+		size += deliveryHeadBytesMax + len(res.Deliveries[i].Payload) + len(res.Deliveries[i].Patches)
+	}
+	if size > 0 { // at once: deliveries of a peek are much larger than a buffer that grows step by step
+		dst = slices.Grow(dst, resultHeadBytesAssumed+size)
+	}
 	x := fields.Encoder(dst)
 	res.fields(&x)
 	return x.Buf
