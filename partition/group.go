@@ -64,6 +64,9 @@ type Status struct {
 	Latency LogLatency
 }
 
+// readsMax is the number of calls of Read that look at the machine at a time. The next apply waits for all of them.
+const readsMax = 4
+
 // Group is one replica of one raft group. All methods may be called concurrently.
 type Group struct {
 	cfg       Config
@@ -98,6 +101,7 @@ type Group struct {
 	appliedWaiters     appliedWaiters
 	installsSinceApply atomic.Int32  // snapshots received since the last apply
 	membershipSlot     chan struct{} // semaphore: one change of membership at a time
+	reads              chan struct{} // semaphore: readsMax calls of View by Read at a time
 	wasMember          bool          // a committed configuration contained this replica; guarded by mu
 	removed            atomic.Bool
 	toldReadOnly       atomic.Bool    // SetReadOnly
@@ -137,7 +141,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	cfg.Logger = cfg.Logger.With(slog.Uint64("partition", uint64(cfg.ID)))
 	g := &Group{
 		cfg:            cfg,
-		membershipSlot: make(chan struct{}, 1), removedCh: make(chan struct{}),
+		membershipSlot: make(chan struct{}, 1), reads: make(chan struct{}, readsMax), removedCh: make(chan struct{}),
 		reopen: make(chan string, 1), haltedCh: make(chan struct{}), closed: make(chan struct{}),
 		closing: make(chan struct{}), probe: new(raftProbe),
 	}

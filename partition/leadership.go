@@ -244,6 +244,12 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 			return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
 		}
 	}
+	select {
+	case g.reads <- struct{}{}:
+		defer func() { <-g.reads }()
+	case <-ctx.Done():
+		return fmt.Errorf("read group %d: %w", g.cfg.ID, ctx.Err())
+	}
 	g.View(f)
 	return nil
 }
