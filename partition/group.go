@@ -401,12 +401,18 @@ func (g *Group) UnansweredFor() time.Duration {
 	return g.probe.unansweredFor(inst.raft.VerifyLeader, inst.closed, g.closing)
 }
 
+// Leader returns the member that leads the group as far as this replica knows, "" for none. Unlike Status it is cheap enough for
+// every request.
+func (g *Group) Leader() fsm.MemberID {
+	addr, _ := g.instance.Load().raft.LeaderWithID()
+	return fsm.MemberID(addr)
+}
+
 // Status returns the state of the group as this replica sees it.
 func (g *Group) Status() Status {
 	r := g.instance.Load().raft
 	s := Status{ID: g.cfg.ID, Term: r.CurrentTerm(), Applied: g.applied.Load(), Halted: g.halted()}
-	addr, _ := r.LeaderWithID()
-	s.Leader = fsm.MemberID(addr)
+	s.Leader = g.Leader()
 	g.proposer.addStatus(&s)
 	s.BodyBytes, s.LiveBytes = g.bodies.Usage()
 	s.Latency = g.cfg.Log.Latency()

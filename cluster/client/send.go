@@ -91,7 +91,7 @@ func leaderHint(group rpc.Group, answer partition.Answer) fsm.MemberID {
 	if answer.Outcome != partition.Refused {
 		return ""
 	}
-	return group.Status().Leader
+	return group.Leader()
 }
 
 // collectReceivers adds the queued lock calls to the batch; it reports whether the batch has

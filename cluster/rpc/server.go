@@ -31,6 +31,7 @@ type Group interface {
 	Submit(command []byte, done func(partition.Answer))
 	Lock(request partition.LockRequest) (cancel func())
 	Status() partition.Status
+	Leader() fsm.MemberID
 	View(look func(partition.Machine))
 	Read(ctx context.Context, look func(partition.Machine)) error
 	ReadBodies(deliveries []fsm.Delivery) ([]fsm.Delivery, error)
@@ -304,7 +305,7 @@ func (s *server) release(bytes int) {
 func (s *server) answer(id uint64, group Group, a partition.Answer) {
 	hint := fsm.MemberID("")
 	if a.Outcome == partition.Refused && group != nil {
-		hint = group.Status().Leader
+		hint = group.Leader()
 	}
 	buf, err := s.writer.begin(frameAnswer, id)
 	if err == nil {

@@ -86,6 +86,13 @@ func (g *Group) Status() partition.Status {
 	return state
 }
 
+// Leader implements [partition.Group].
+func (g *Group) Leader() fsm.MemberID {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.State.Leader
+}
+
 // Questions returns how often Status was called.
 func (g *Group) Questions() int {
 	g.Mu.Lock()
