@@ -3,11 +3,13 @@ package raftlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
@@ -66,7 +68,7 @@ func (g *Group) LastIndex() (uint64, error) {
 	return g.last, nil
 }
 
-// GetLog implements raft.LogStore. The data of the entry must not be changed. If the entry is damaged, the replica
+// GetLog implements raft.LogStore. The data of the entry must not be changed. If the entry is damaged or cannot be read, the replica
 // stops; raft would panic and end the process, so its goroutine ends here, as in putTerm.
 //
 // A replica that does not lead may be asked for an entry because a leader sends it again: it waits until the entry is on disk,
@@ -94,17 +96,27 @@ func (g *Group) read(index uint64, out *raft.Log) error {
 	case cached:
 		return nil
 	}
-	if err := g.log.store.GetLog(g.key(index), out); err != nil {
-		if errors.Is(err, disk.ErrDamaged) {
-			err = fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		return err
-	}
+	err := g.log.store.GetLog(g.key(index), out)
 	if g.log.journal == nil {
+		if disk.IsUnreadable(err) { // such an error may pass, as in disk.ReadAt
+			err = g.log.store.GetLog(g.key(index), out)
+		}
+		err = asBoltDamage(err)
 		out.Extensions = nil // raft-boltdb verifies no checksum
 	}
 	out.Index = index
-	return nil
+	if errors.Is(err, disk.ErrDamaged) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
+}
+
+// asBoltDamage makes damage of the error of a read from bbolt, unless the entry is missing or the file is closed.
+func asBoltDamage(err error) error {
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, bolterrors.ErrDatabaseNotOpen) || errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	return disk.AsDamage(err)
 }
 
 // OnFailure sets the functions that stop the replica when the content of the log is unknown, and that end the raft instance

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
@@ -122,6 +123,61 @@ func TestUnreadableBoltLogBeginsAnew(t *testing.T) {
 	kit.OK(t, l.Close())
 	if kept, err := os.ReadFile(path + unreadableSuffix); err != nil || !bytes.Equal(kept, content) {
 		t.Errorf("the file was not kept as it was: %d bytes (%v), want %d", len(kept), err, len(content))
+	}
+}
+
+// unreadableStore fails so many reads of entries with an error.
+type unreadableStore struct {
+	Store
+
+	left int
+	err  error
+}
+
+func (s *unreadableStore) GetLog(index uint64, out *raft.Log) error {
+	if s.left > 0 {
+		s.left--
+		return s.err
+	}
+	return s.Store.GetLog(index, out)
+}
+
+// TestUnreadableBoltEntryStopsItsReplica: raft would panic if it got the error. A read that fails once is repeated; an entry that
+// cannot be read or decoded is damage, and one that is missing or read after the end of the log is not.
+func TestUnreadableBoltEntryStopsItsReplica(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		err     error
+		fails   int
+		damaged bool
+	}{
+		{syscall.EIO, 1, false},
+		{syscall.EIO, 2, true},
+		{errors.New("decode the entry"), 1, true},
+		{raft.ErrLogNotFound, 1, false},
+		{bolterrors.ErrDatabaseNotOpen, 1, false},
+		{&fs.PathError{Op: "read", Path: "raft.db", Err: fs.ErrClosed}, 1, false},
+	} {
+		path := filepath.Join(kit.MemoryDir(t), "raft.db")
+		l := openTestLog(t, path, Bolt)
+		kit.OK(t, errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 3, 1)), l.Close()))
+		l = openTestLog(t, path, Bolt) // with no entry in its cache
+		store := &unreadableStore{left: x.fails, err: x.err}
+		l.WrapStore(func(inner Store) Store { store.Store = inner; return store })
+		g := testGroup(t, l, 1)
+		var stopped error
+		g.OnFailure(func(err error) { stopped = err }, nil, nil)
+		g.SetInstance(make(chan struct{}))
+		returned, done := false, make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = g.GetLog(2, new(raft.Log))
+			returned = true
+		}()
+		<-done
+		if errors.Is(stopped, ErrDamaged) != x.damaged || returned == x.damaged {
+			t.Errorf("after %d times %q the replica was stopped with %v, and raft got an answer: %t; want damage: %t", x.fails, x.err, stopped, returned, x.damaged)
+		}
 	}
 }
 
