@@ -140,6 +140,25 @@ func TestPartitionClientFollowsTheLeaderOfItsReplica(t *testing.T) {
 	}
 }
 
+// TestPartitionClientFindsALeaderOutsideThePlacement: a leader that a move has taken out of the placement still leads, because
+// the quorum needs it while a replica that stays is damaged. Only followers name it: the replica of this member, or that of another one.
+func TestPartitionClientFindsALeaderOutsideThePlacement(t *testing.T) {
+	t.Parallel()
+	for _, isOwn := range []bool{true, false} {
+		leader, follower := &fakegroup.Group{}, &fakegroup.Group{}
+		leader.Lead(true, 2)
+		follower.State.Leader, follower.State.Term = "leader", 2
+		groups := map[fsm.MemberID]*fakegroup.Group{"leader": leader, "other": follower}
+		var own *fakegroup.Group
+		if isOwn {
+			own, groups["other"] = follower, &fakegroup.Group{}
+		}
+		client := newTestClient(t, own, groups)
+		client.transport.(*fakeTransport).others = []fsm.MemberID{"other"}
+		answerOne(t, leader, submitted(client))
+	}
+}
+
 // TestQueriesFollowTheLeaderOfTheReplica: a query waits for the answer of a leader that is silent for good, when the replica of
 // this member follows another leader. The query is repeated there at once.
 func TestQueriesFollowTheLeaderOfTheReplica(t *testing.T) {

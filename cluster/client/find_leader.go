@@ -148,15 +148,17 @@ func (p *Client) followLeader(leader fsm.MemberID, term uint64) {
 
 // askReplicas asks this member's replica and those of other live members concurrently whether they lead.
 // Only a replica that says so about itself counts; of several, the one with the highest term. It waits for at most
-// patience, and stops when leaderChanged is called meanwhile, which closes news.
+// patience, and stops when leaderChanged is called meanwhile, which closes news. Whom a replica follows is asked too, in the next
+// round if the replica is that of another member: a leader that a move has taken out of the placement leads until it can be removed.
 func (p *Client) askReplicas(ctx context.Context, patience time.Duration, news <-chan struct{}) (leader fsm.MemberID, term uint64) {
 	var followed uint64 // term of the leader that this member's replica follows
+	var followedMember fsm.MemberID
 	if own := p.transport.LocalReplica(p.id); own != nil {
 		status := own.Status()
 		if status.IsLeader {
 			return p.self, status.Term
 		}
-		if status.Leader != "" {
+		if followedMember = status.Leader; followedMember != "" {
 			followed = status.Term
 		}
 	}
@@ -165,8 +167,10 @@ func (p *Client) askReplicas(ctx context.Context, patience time.Duration, news <
 	p.term = max(p.term, followed)
 	hint, minTerm := p.hint, p.term
 	p.mu.Unlock()
-	if hint != "" && hint != p.self && !slices.Contains(members, hint) {
-		members = append(members, hint)
+	for _, m := range []fsm.MemberID{hint, followedMember} {
+		if m != "" && m != p.self && !slices.Contains(members, m) {
+			members = append(members, m)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -184,6 +188,11 @@ func (p *Client) askReplicas(ctx context.Context, patience time.Duration, news <
 	for range members {
 		select {
 		case reply := <-replies: // at the latest when ctx ends
+			if named := reply.status.Leader; named != "" && named != reply.member {
+				p.mu.Lock()
+				p.hint = named
+				p.mu.Unlock()
+			}
 			if !reply.status.IsLeader || (leader != "" && reply.status.Term <= term) {
 				continue
 			}

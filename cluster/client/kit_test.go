@@ -59,7 +59,7 @@ func (h memberHost) Clocks() clocks.Reading { return clocks.Reading{Clock: time.
 
 func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
 	s := h.group.Status()
-	body, _ := json.Marshal(raftgroup.Status{IsLeader: s.IsLeader, Term: s.Term})
+	body, _ := json.Marshal(raftgroup.Status{IsLeader: s.IsLeader, Leader: s.Leader, Term: s.Term})
 	return rpc.Reply{Status: rpc.StatusOK, Body: body}
 }
 
