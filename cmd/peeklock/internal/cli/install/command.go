@@ -90,7 +90,7 @@ func (c *cluster) explain(out *output.Output) error {
 	notes = append(notes, "\nClients trust "+c.dir+"/"+clientsCA+".crt and connect with",
 		"  Endpoint=sb://"+name+":5671;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=<the content of "+c.dir+"/"+operatorKey+">",
 		"Operators name the cluster once: peeklock context add "+name+" --server https://"+strings.Join(c.members, ":5300,https://")+":5300 --key-file "+
-			c.dir+"/"+operatorKey+" --ca "+c.dir+"/"+clientsCA,
+			c.dir+"/"+operatorKey+" --ca "+c.dir+"/"+clientsCA+".crt",
 		"Keep "+c.dir+"/"+authorityFolder+" off these machines: its keys sign members.")
 	for _, note := range notes {
 		if err := out.Note("%s", note); err != nil {

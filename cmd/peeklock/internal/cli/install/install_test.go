@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 func readFile(t *testing.T, path ...string) string {
@@ -146,5 +148,32 @@ func TestMembersMustBeReachable(t *testing.T) {
 		if err := c.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("members %q: %v, want %q", name, err, want)
 		}
+	}
+}
+
+// TestNotesNameFilesThatExist: the files that init cluster tells operators and clients to use are those that it wrote.
+func TestNotesNameFilesThatExist(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	var text bytes.Buffer
+	process := cli.Process{Out: &text, Err: &text}
+	root := cli.Group("peeklock", "", New(process))
+	root.PersistentFlags().StringP("output", "o", "table", "")
+	root.SetArgs([]string{"init", "cluster", "--members", "a", "--dir", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	words := strings.Fields(text.String())
+	for i, word := range words[:len(words)-1] {
+		if word == "--ca" || word == "--key-file" || word == "trust" {
+			found++
+			if _, err := os.Stat(words[i+1]); err != nil {
+				t.Errorf("the notes name a file after %q that was not written: %v", word, err)
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("got %d files in the notes, want 3: %s", found, text.String())
 	}
 }
