@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // apartVariable says that the process runs one plan, for another process.
@@ -24,7 +25,7 @@ const (
 // simulateApart runs a plan in a process of its own. Where an object lies in memory decides about the order in which
 // some maps are read, so everything that the process does before the simulation is the same for each plan: it has one
 // thread for Go, the same variables, and the same relative paths.
-func simulateApart(t *testing.T, plan Plan) *totals {
+func simulateApart(t *testing.T, plan simplan.Plan) *totals {
 	t.Helper()
 	dir, err := os.MkdirTemp(kit.MemoryDir(t), "seed-") //nolint:usetesting // removed before the test ends
 	if err != nil {
@@ -76,7 +77,7 @@ func TestApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := ParsePlan(string(text))
+	plan, err := simplan.Parse(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,23 +18,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 	"github.com/peeklock/peeklock/topology"
-)
-
-// Class is a way in which a call of the file system or of the log store fails.
-type Class string
-
-// The classes.
-const (
-	NoSpace    Class = "ENOSPC"
-	NoQuota    Class = "EDQUOT"
-	NoFiles    Class = "EMFILE"
-	IOError    Class = "EIO"
-	ShortWrite Class = "short write"
-	Hang1      Class = "hang 1 s"
-	Hang5      Class = "hang 5 s"
-	// LastingShortage fails every call of the member with the same stack for shortageLength.
-	LastingShortage Class = "shortage 20 s"
 )
 
 const (
@@ -49,58 +34,51 @@ const (
 var matrixStreams = []string{"queue-0", "queue-1", "duplicates", "sessions", "topic", "relay"} //nolint:gochecknoglobals // read only
 
 // classes lists the classes of each call, those that find most first.
-var classes = map[string][]Class{ //nolint:gochecknoglobals // read only
-	simfs.CallOpen:       {IOError, NoFiles, Hang5, LastingShortage, Hang1},
-	simfs.CallCreate:     {NoSpace, IOError, LastingShortage, NoFiles, Hang5, NoQuota, Hang1},
-	simfs.CallList:       {IOError, NoFiles, Hang5, Hang1},
-	simfs.CallStat:       {IOError, Hang5, Hang1},
-	simfs.CallMkdir:      {NoSpace, IOError, NoQuota, LastingShortage, Hang5, Hang1},
-	simfs.CallRename:     {NoSpace, IOError, NoQuota, LastingShortage, Hang5, Hang1},
-	simfs.CallRemove:     {IOError, Hang5, Hang1},
-	simfs.CallSyncFolder: {IOError, NoFiles, NoSpace, Hang5, Hang1},
-	simfs.CallRead:       {IOError, Hang5, Hang1},
-	simfs.CallWrite:      {NoSpace, ShortWrite, IOError, LastingShortage, NoQuota, Hang5, Hang1},
-	simfs.CallTruncate:   {IOError, Hang5, Hang1},
-	simfs.CallSync:       {IOError, NoSpace, NoQuota, Hang5, Hang1},
-	simfs.CallClose:      {IOError, Hang5, Hang1},
-	simfs.CallLogOpen:    {IOError, NoFiles, NoSpace, Hang5, Hang1},
-	simfs.CallLogRead:    {IOError, Hang5, Hang1},
-	simfs.CallLogStore:   {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
-	simfs.CallLogDelete:  {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
-	simfs.CallLogSet:     {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
-	simfs.CallLogGet:     {IOError, Hang5, Hang1},
+var classes = map[string][]simplan.Class{ //nolint:gochecknoglobals // read only
+	simfs.CallOpen:       {simplan.IOError, simplan.NoFiles, simplan.Hang5, simplan.LastingShortage, simplan.Hang1},
+	simfs.CallCreate:     {simplan.NoSpace, simplan.IOError, simplan.LastingShortage, simplan.NoFiles, simplan.Hang5, simplan.NoQuota, simplan.Hang1},
+	simfs.CallList:       {simplan.IOError, simplan.NoFiles, simplan.Hang5, simplan.Hang1},
+	simfs.CallStat:       {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallMkdir:      {simplan.NoSpace, simplan.IOError, simplan.NoQuota, simplan.LastingShortage, simplan.Hang5, simplan.Hang1},
+	simfs.CallRename:     {simplan.NoSpace, simplan.IOError, simplan.NoQuota, simplan.LastingShortage, simplan.Hang5, simplan.Hang1},
+	simfs.CallRemove:     {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallSyncFolder: {simplan.IOError, simplan.NoFiles, simplan.NoSpace, simplan.Hang5, simplan.Hang1},
+	simfs.CallRead:       {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallWrite:      {simplan.NoSpace, simplan.ShortWrite, simplan.IOError, simplan.LastingShortage, simplan.NoQuota, simplan.Hang5, simplan.Hang1},
+	simfs.CallTruncate:   {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallSync:       {simplan.IOError, simplan.NoSpace, simplan.NoQuota, simplan.Hang5, simplan.Hang1},
+	simfs.CallClose:      {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallLogOpen:    {simplan.IOError, simplan.NoFiles, simplan.NoSpace, simplan.Hang5, simplan.Hang1},
+	simfs.CallLogRead:    {simplan.IOError, simplan.Hang5, simplan.Hang1},
+	simfs.CallLogStore:   {simplan.NoSpace, simplan.IOError, simplan.LastingShortage, simplan.Hang5, simplan.NoQuota, simplan.Hang1},
+	simfs.CallLogDelete:  {simplan.NoSpace, simplan.IOError, simplan.LastingShortage, simplan.Hang5, simplan.NoQuota, simplan.Hang1},
+	simfs.CallLogSet:     {simplan.NoSpace, simplan.IOError, simplan.LastingShortage, simplan.Hang5, simplan.NoQuota, simplan.Hang1},
+	simfs.CallLogGet:     {simplan.IOError, simplan.Hang5, simplan.Hang1},
 }
 
-// failure is what happens to a call.
-func (c Class) failure(call, path string) simfs.Failure {
+// failureOf is what happens to a call.
+func failureOf(c simplan.Class, call, path string) simfs.Failure {
 	var number syscall.Errno
 	switch c {
-	case Hang1:
+	case simplan.Hang1:
 		return simfs.Failure{Hang: time.Second}
-	case Hang5:
+	case simplan.Hang5:
 		return simfs.Failure{Hang: 5 * time.Second}
-	case NoSpace, ShortWrite:
+	case simplan.NoSpace, simplan.ShortWrite:
 		number = syscall.ENOSPC
-	case NoQuota:
+	case simplan.NoQuota:
 		number = syscall.EDQUOT
-	case NoFiles:
+	case simplan.NoFiles:
 		number = syscall.EMFILE
-	case IOError:
+	case simplan.IOError:
 		number = syscall.EIO
-	case LastingShortage:
+	case simplan.LastingShortage:
 		number = syscall.ENOSPC
 		if call == simfs.CallOpen {
 			number = syscall.EMFILE
 		}
 	}
-	return simfs.Failure{Err: simfs.PathError(call, path, number), Short: c == ShortWrite}
-}
-
-// FailedCall says which call of a simulation fails, and how. Number 0: none, the calls are only counted.
-type FailedCall struct {
-	Stack  uint64 // see Call
-	Number int    // of the call among those with this stack, over all members, from 1 on
-	Class  Class
+	return simfs.Failure{Err: simfs.PathError(call, path, number), Short: c == simplan.ShortWrite}
 }
 
 // Call is one call of a simulation.
@@ -118,8 +96,8 @@ type Call struct {
 // calls counts the calls of all members, and makes one of them fail.
 type calls struct {
 	world  *world
-	fail   FailedCall
-	faults []Fault // of the plan
+	fail   simplan.FailedCall
+	faults []simplan.Fault // of the plan
 
 	mu     sync.Mutex
 	active bool
@@ -134,7 +112,7 @@ type calls struct {
 	note   string // what became of the member
 }
 
-func newCalls(w *world, plan *Plan) *calls {
+func newCalls(w *world, plan *simplan.Plan) *calls {
 	return &calls{world: w, fail: *plan.Call, faults: plan.Faults, stacks: make(map[uint64]string), known: make(map[uint64]uint64), counts: make(map[uint64]int), last: make(map[uint64]uint64)}
 }
 
@@ -175,10 +153,10 @@ func (c *calls) intercept(m *member) func(call, path string) simfs.Failure {
 			c.failed, c.until = &made, time.Now().Add(shortageLength)
 			c.world.log.Info("call fails", "member", m.name, "call", call, "path", path, "class", c.fail.Class)
 			c.world.repairs.Go(func() { c.repair(m) })
-			return c.fail.Class.failure(call, path)
-		case c.fail.Class == LastingShortage && c.failed != nil && m.number == c.failed.Member &&
+			return failureOf(c.fail.Class, call, path)
+		case c.fail.Class == simplan.LastingShortage && c.failed != nil && m.number == c.failed.Member &&
 			stack == c.failed.Stack && time.Now().Before(c.until):
-			return c.fail.Class.failure(call, path)
+			return failureOf(c.fail.Class, call, path)
 		}
 		return simfs.Failure{}
 	}
@@ -216,7 +194,7 @@ func (c *calls) compare() {
 	ctx, cancel := context.WithTimeout(context.Background(), compareWithin)
 	defer cancel()
 	at := time.Since(c.begun)
-	if at < 0 || slices.ContainsFunc(c.faults, func(f Fault) bool { return f.At < at+compareWithin && f.At+f.Length+repairAfter/2 > at }) {
+	if at < 0 || slices.ContainsFunc(c.faults, func(f simplan.Fault) bool { return f.At < at+compareWithin && f.At+f.Length+repairAfter/2 > at }) {
 		return
 	}
 	for id := range c.world.partitions + 1 {
@@ -319,14 +297,14 @@ func (c *calls) outcome(report *Report) Outcome {
 		o.Reached, o.Call, o.Text = true, *c.failed, c.stacks[c.failed.Stack]
 	}
 	// After a failed sync the content of the disk is unknown, whatever the error. Bytes that cannot be read are damage, which heals.
-	o.MustContinue = c.fail.Class != IOError || isRead(o.Call.Name) && o.Call.Name != simfs.CallClose
-	if c.fail.Class != Hang1 && c.fail.Class != Hang5 && (o.Call.Name == simfs.CallSync || o.Call.Name == simfs.CallSyncFolder) {
+	o.MustContinue = c.fail.Class != simplan.IOError || isRead(o.Call.Name) && o.Call.Name != simfs.CallClose
+	if c.fail.Class != simplan.Hang1 && c.fail.Class != simplan.Hang5 && (o.Call.Name == simfs.CallSync || o.Call.Name == simfs.CallSyncFolder) {
 		o.MustContinue = false
 	}
 	if strings.HasPrefix(o.Note, restarted) && o.MustContinue {
 		o.Findings = append(o.Findings, "the member needed a restart: "+o.Note)
 	}
-	if strings.HasPrefix(o.Note, refusedStart) && c.fail.Class == IOError && o.Call.Name == simfs.CallRead {
+	if strings.HasPrefix(o.Note, refusedStart) && c.fail.Class == simplan.IOError && o.Call.Name == simfs.CallRead {
 		o.Findings = append(o.Findings, "bytes that cannot be read kept the member from starting: "+o.Note)
 	}
 	return o

@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // The simulation goes on only when the member whose call failed has been looked at, also if no member runs then.
@@ -19,7 +20,7 @@ func TestFailedCallIsRepairedBeforeTheEnd(t *testing.T) {
 		w := &world{log: slog.New(slog.DiscardHandler)}
 		m := &member{world: w, process: new(process)}
 		w.members = []*member{m}
-		plan := &Plan{Call: &FailedCall{Number: 1, Class: IOError}}
+		plan := &simplan.Plan{Call: &simplan.FailedCall{Number: 1, Class: simplan.IOError}}
 		c := newCalls(w, plan)
 		w.calls = c
 		c.start()
@@ -59,7 +60,7 @@ func TestPausesOfSendersEndWithThem(t *testing.T) {
 func TestUnreadableBytesKeepNoMemberFromStarting(t *testing.T) {
 	t.Parallel()
 	for call, found := range map[string]int{simfs.CallRead: 1, simfs.CallWrite: 0} {
-		c := newCalls(new(world), &Plan{Call: &FailedCall{Class: IOError}})
+		c := newCalls(new(world), &simplan.Plan{Call: &simplan.FailedCall{Class: simplan.IOError}})
 		c.failed = &Call{Name: call}
 		c.addNote(refusedStart + "open journal")
 		if got := c.outcome(new(Report)).Findings; len(got) != found {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/clocks"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // sleep waits in virtual time, which costs nothing.
@@ -90,7 +91,7 @@ func (c *clockSteps) begin(amount time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if amount.Abs() > clocks.StepMax {
-		amount = min(max(amount, -clockErrorMax), clockErrorMax)
+		amount = min(max(amount, -simplan.ClockErrorMax), simplan.ClockErrorMax)
 	}
 	c.all = append(c.all, clockStep{amount: amount, from: time.Now()})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/clocks"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // TestSuspendedHostDoesNotCount: the monotonic clock stands still until the last of the suspensions that overlap has
@@ -39,30 +40,30 @@ func TestSuspendedHostDoesNotCount(t *testing.T) {
 // TestMessagesComeEarlyAsFarAsClocksAreWrong: two members' clocks that are ahead at once can make one of them the median.
 func TestMessagesComeEarlyAsFarAsClocksAreWrong(t *testing.T) {
 	t.Parallel()
-	kill := Fault{Kind: Kill, Length: time.Second}
-	hour := Fault{Kind: Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
-	behind := Fault{Kind: Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: -time.Hour}
-	later := Fault{Kind: Clock, At: 2 * time.Minute, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
-	drift := func(member int, perSecond time.Duration) Fault {
-		return Fault{Kind: Drift, At: 22 * time.Second, Length: 20 * time.Second, Member: member, Amount: perSecond}
+	kill := simplan.Fault{Kind: simplan.Kill, Length: time.Second}
+	hour := simplan.Fault{Kind: simplan.Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
+	behind := simplan.Fault{Kind: simplan.Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: -time.Hour}
+	later := simplan.Fault{Kind: simplan.Clock, At: 2 * time.Minute, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
+	drift := func(member int, perSecond time.Duration) simplan.Fault {
+		return simplan.Fault{Kind: simplan.Drift, At: 22 * time.Second, Length: 20 * time.Second, Member: member, Amount: perSecond}
 	}
 	const ms = time.Millisecond
 	for _, row := range []struct {
 		name   string
-		faults []Fault
+		faults []simplan.Fault
 		want   time.Duration
 	}{
-		{"no clock is wrong", []Fault{kill}, 0},
-		{"one clock", []Fault{kill, hour}, clockErrorMax},
-		{"two, one of which is nearly right", []Fault{drift(0, 10*ms), hour}, clockErrorMax + 200*ms},
-		{"two, one of which a right one must confirm", []Fault{drift(0, 100*ms), hour}, clockErrorMax + agreedErrorMax},
-		{"two that may confirm each other", []Fault{drift(0, 100*ms), drift(1, 150*ms)}, clockErrorMax + 2*time.Second},
-		{"two, one of which is behind", []Fault{drift(0, 100*ms), behind}, clockErrorMax},
-		{"two of one member", []Fault{drift(2, 100*ms), hour}, clockErrorMax},
-		{"two, one after the other", []Fault{drift(0, 100*ms), later}, clockErrorMax},
+		{"no clock is wrong", []simplan.Fault{kill}, 0},
+		{"one clock", []simplan.Fault{kill, hour}, simplan.ClockErrorMax},
+		{"two, one of which is nearly right", []simplan.Fault{drift(0, 10*ms), hour}, simplan.ClockErrorMax + 200*ms},
+		{"two, one of which a right one must confirm", []simplan.Fault{drift(0, 100*ms), hour}, simplan.ClockErrorMax + simplan.AgreedErrorMax},
+		{"two that may confirm each other", []simplan.Fault{drift(0, 100*ms), drift(1, 150*ms)}, simplan.ClockErrorMax + 2*time.Second},
+		{"two, one of which is behind", []simplan.Fault{drift(0, 100*ms), behind}, simplan.ClockErrorMax},
+		{"two of one member", []simplan.Fault{drift(2, 100*ms), hour}, simplan.ClockErrorMax},
+		{"two, one after the other", []simplan.Fault{drift(0, 100*ms), later}, simplan.ClockErrorMax},
 	} {
-		plan := Plan{Faults: row.faults}
-		if got := plan.clockError(); got != row.want {
+		plan := simplan.Plan{Faults: row.faults}
+		if got := plan.ClockError(); got != row.want {
 			t.Errorf("%s: %v, want %v", row.name, got, row.want)
 		}
 	}
@@ -97,6 +98,6 @@ func TestStepsOfAllClocks(t *testing.T) {
 		sleep(agreeWithin + time.Second)
 		check("afterwards", 0, 0)
 		c.begin(2 * clocks.StepMax)
-		check("a long step", clockErrorMax, 0)
+		check("a long step", simplan.ClockErrorMax, 0)
 	})
 }

@@ -3,7 +3,7 @@
 // package simfs, with a clock of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts
 // and delays links and slows them down, resets streams, suspends hosts, disturbs disks, and moves, drains, removes and adds members, while clients use
 // every kind of entity through the routers, and go-amqp clients use the AMQP gateways of the members. Once in a plan a member loses its disk while another one lags behind
-// (plan.go), and once the whole cluster is copied under load, lost, and restored (restore.go). Half of the plans end
+// (package simplan), and once the whole cluster is copied under load, lost, and restored (restore.go). Half of the plans end
 // with a loss of power, or of one process, while messages are in flight and no client sends. Afterwards the results are checked:
 //
 //   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
@@ -18,7 +18,7 @@
 //
 // A simulated minute takes about two seconds of one core. A failed seed prints its plan, and saves it in a folder
 // with the findings, the histories, the log of all members, and every entry that the replicas of each group have stored
-// (save.go). Shrink (shrink.go) makes the plan smaller:
+// (save.go). simplan.Shrink makes the plan smaller:
 //
 //	PEEKLOCK_SIM_SEED=7 go test -count=1 -run TestSimulation ./test/sim
 //	PEEKLOCK_SIM_PLAN=/tmp/peeklock-sim-7-small/plan go test -count=1 -run TestSimulation ./test/sim

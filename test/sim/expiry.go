@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // The times to live of the stream of messages that expire, and how slowly it is received.
@@ -14,7 +15,7 @@ const (
 	expiringRest = 5 * time.Second
 	// agreeWithin is how long the wall time of a partition may lag behind after an outage: until its leader knows
 	// the clocks of a quorum, which another fault may delay.
-	agreeWithin = faultLengthMax + 5*time.Second
+	agreeWithin = simplan.FaultLengthMax + 5*time.Second
 	answerEvery = 3 * time.Second // a longer time without an answer is an outage
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // disturber carries out the faults of a plan. Faults overlap: a member that two faults have ended starts when the
@@ -20,17 +21,17 @@ import (
 type disturber struct {
 	world  *world
 	log    *slog.Logger
-	faults []Fault // of the plan
+	faults []simplan.Fault // of the plan
 
 	mu      sync.Mutex
-	active  map[int]Fault        // by position in the plan
-	failed  map[int]int          // reads that had failed before, by position in the plan
-	damaged map[int]fsm.MemberID // whose bits were flipped, by position in the plan
+	active  map[int]simplan.Fault // by position in the plan
+	failed  map[int]int           // reads that had failed before, by position in the plan
+	damaged map[int]fsm.MemberID  // whose bits were flipped, by position in the plan
 }
 
 // run carries out all faults and returns when the last one has ended.
-func (d *disturber) run(plan *Plan) {
-	d.active, d.damaged = make(map[int]Fault), make(map[int]fsm.MemberID)
+func (d *disturber) run(plan *simplan.Plan) {
+	d.active, d.damaged = make(map[int]simplan.Fault), make(map[int]fsm.MemberID)
 	d.failed = make(map[int]int)
 	d.faults = plan.Faults
 	begun := time.Now()
@@ -46,7 +47,7 @@ func (d *disturber) run(plan *Plan) {
 	done.Wait()
 }
 
-func (d *disturber) begin(i int, f Fault) {
+func (d *disturber) begin(i int, f simplan.Fault) {
 	d.mu.Lock()
 	d.active[i] = f
 	d.setLinks()
@@ -54,50 +55,50 @@ func (d *disturber) begin(i int, f Fault) {
 	d.log.Info("fault began", "fault", f.String())
 	w := d.world
 	switch f.Kind { //nolint:exhaustive // the others are of links
-	case Kill, PowerLoss:
-		w.members[f.Member].kill(f.Kind == PowerLoss)
-	case Blackout:
+	case simplan.Kill, simplan.PowerLoss:
+		w.members[f.Member].kill(f.Kind == simplan.PowerLoss)
+	case simplan.Blackout:
 		for _, m := range w.members {
 			m.kill(true)
 		}
-	case Restart:
+	case simplan.Restart:
 		_ = w.members[f.Member].stop()
-	case Upgrade:
+	case simplan.Upgrade:
 		_ = w.members[f.Member].stop()
 		w.members[f.Member].upgrade()
-	case Suspend, Standstill:
+	case simplan.Suspend, simplan.Standstill:
 		for _, m := range w.affected(f) {
 			m.clock.suspend()
 		}
-	case FlipBits:
+	case simplan.FlipBits:
 		if p := w.members[f.Member].running(); p != nil { // otherwise nobody can say which member it was
 			d.damage(i, p.node.ID())
 			go d.flipBits(i, f, func(string) bool { return true })
 		}
-	case FlipJournal:
+	case simplan.FlipJournal:
 		go d.flipBits(i, f, func(path string) bool { return filepath.Base(filepath.Dir(path)) == partition.JournalFolder })
-	case Reset:
+	case simplan.Reset:
 		w.network.ResetStreams(f.Member, f.Other)
-	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage, FailCall:
+	case simplan.FullDisk, simplan.SlowDisk, simplan.CrawlDisk, simplan.HungDisk, simplan.Shortage, simplan.FailCall:
 		beginAtDisk(w.members[f.Member].store(), f)
-	case Move:
+	case simplan.Move:
 		go w.movePartition(f)
-	case Drain:
+	case simplan.Drain:
 		go w.drain(w.members[f.Member], true)
-	case Scale:
+	case simplan.Scale:
 		go w.members[f.Member].retire(d.isAlone(i))
 		if len(w.members) > 3 {
 			go w.members[f.Other].retire(d.isAlone(i))
 		}
-	case Clock:
+	case simplan.Clock:
 		if !w.isOnlyClock(w.members[f.Member]) {
 			w.members[f.Member].clock.set(f.Amount, 0)
 		}
-	case Drift:
+	case simplan.Drift:
 		if !w.isOnlyClock(w.members[f.Member]) {
 			w.members[f.Member].clock.set(0, f.Amount.Seconds())
 		}
-	case LoseDisk:
+	case simplan.LoseDisk:
 		if lost := w.members[f.Member].loseDisk(); lost != "" {
 			w.repairs.Go(func() { w.replace(w.members[f.Member], lost) })
 		}
@@ -107,62 +108,62 @@ func (d *disturber) begin(i int, f Fault) {
 }
 
 // beginRare begins a fault of the cluster as a whole, of reads or of folders.
-func (d *disturber) beginRare(i int, f Fault) {
+func (d *disturber) beginRare(i int, f simplan.Fault) {
 	w := d.world
 	switch f.Kind { //nolint:exhaustive // begin has the others
-	case Unreadable:
+	case simplan.Unreadable:
 		d.beginUnreadable(i, f)
-	case Clocks:
+	case simplan.Clocks:
 		for _, m := range w.members {
 			m.clock.set(f.Amount, 0)
 		}
 		w.clocks.begin(f.Amount)
 		w.happened(f.Kind)
-	case SlowDisks:
+	case simplan.SlowDisks:
 		for _, m := range w.members {
 			m.store().SetDelay(f.Amount)
 		}
-	case Rename:
+	case simplan.Rename:
 		w.repairs.Go(func() { w.renameAndKill(f) })
-	case Backlog:
+	case simplan.Backlog:
 		w.repairs.Go(w.fill)
-	case RollBack:
+	case simplan.RollBack:
 		w.repairs.Go(func() { w.rollBack(f) })
-	case Clone:
+	case simplan.Clone:
 		w.repairs.Go(func() { w.clone(f) })
-	case Restore:
+	case simplan.Restore:
 		w.restoreCluster(f)
 	}
 }
 
 // beginAtDisk begins a fault of a disk.
-func beginAtDisk(disk *simfs.Disk, f Fault) {
+func beginAtDisk(disk *simfs.Disk, f simplan.Fault) {
 	switch f.Kind { //nolint:exhaustive // the others are not of disks
-	case FullDisk:
+	case simplan.FullDisk:
 		disk.SetFull(true)
-	case SlowDisk, CrawlDisk:
+	case simplan.SlowDisk, simplan.CrawlDisk:
 		disk.SetDelay(f.Amount)
-	case HungDisk:
+	case simplan.HungDisk:
 		disk.SetHung(true)
-	case Shortage:
+	case simplan.Shortage:
 		op, err := shortage(f)
 		disk.FailNext(op, err)
-	case FailCall:
+	case simplan.FailCall:
 		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
 		disk.FailNext(op, syscall.EIO)
 	}
 }
 
 // endAtDisk ends a fault of a disk. It reports whether a shortage has made an operation fail.
-func endAtDisk(disk *simfs.Disk, f Fault) (failed bool) {
+func endAtDisk(disk *simfs.Disk, f simplan.Fault) (failed bool) {
 	switch f.Kind { //nolint:exhaustive // the others are not of disks, or end with their process
-	case FullDisk:
+	case simplan.FullDisk:
 		disk.SetFull(false)
-	case SlowDisk, CrawlDisk:
+	case simplan.SlowDisk, simplan.CrawlDisk:
 		disk.SetDelay(0)
-	case HungDisk:
+	case simplan.HungDisk:
 		disk.SetHung(false)
-	case Shortage:
+	case simplan.Shortage:
 		op, _ := shortage(f)
 		return !disk.FailNext(op, nil)
 	}
@@ -170,7 +171,7 @@ func endAtDisk(disk *simfs.Disk, f Fault) (failed bool) {
 }
 
 // shortage returns the operation that fails, and its error.
-func shortage(f Fault) (simfs.Op, error) {
+func shortage(f simplan.Fault) (simfs.Op, error) {
 	switch int(f.Amount) {
 	case 0:
 		return simfs.Open, simfs.PathError(simfs.CallOpen, dataFolder, syscall.EMFILE)
@@ -196,19 +197,19 @@ func (w *world) isOnlyClock(m *member) bool {
 // with it must have ended.
 func (d *disturber) isAlone(i int) bool {
 	from, to := d.faults[i].At-serveWithin, d.faults[i].At+operateWithin
-	return !slices.ContainsFunc(slices.Concat(d.faults[:i], d.faults[i+1:]), func(f Fault) bool { return f.At < to && f.At+f.Length > from })
+	return !slices.ContainsFunc(slices.Concat(d.faults[:i], d.faults[i+1:]), func(f simplan.Fault) bool { return f.At < to && f.At+f.Length > from })
 }
 
-func (d *disturber) end(i int, f Fault) {
+func (d *disturber) end(i int, f simplan.Fault) {
 	d.mu.Lock()
 	delete(d.active, i)
 	d.setLinks()
 	isDown := make([]bool, len(d.world.members))
 	for _, other := range d.active {
 		switch other.Kind { //nolint:exhaustive // the others end no process
-		case Kill, PowerLoss, Restart, Upgrade, LoseDisk:
+		case simplan.Kill, simplan.PowerLoss, simplan.Restart, simplan.Upgrade, simplan.LoseDisk:
 			isDown[other.Member] = true
-		case Blackout:
+		case simplan.Blackout:
 			for m := range isDown {
 				isDown[m] = true
 			}
@@ -222,47 +223,47 @@ func (d *disturber) end(i int, f Fault) {
 	}
 	d.log.Info("fault ended", "fault", f.String())
 	switch f.Kind { //nolint:exhaustive // the others end no process
-	case Suspend, Standstill:
+	case simplan.Suspend, simplan.Standstill:
 		for _, m := range d.world.affected(f) {
 			m.clock.resume()
 		}
 		d.world.resumed()
-	case FlipBits:
+	case simplan.FlipBits:
 		if m, lost := d.world.members[f.Member], d.damage(i, ""); lost != "" {
 			m.kill(true)
 			m.replaceDisk(uint64(time.Now().UnixNano()))
 			d.world.repairs.Go(func() { d.world.replace(m, lost) })
 		}
 		start(f.Member)
-	case FlipJournal:
+	case simplan.FlipJournal:
 		d.world.members[f.Member].kill(true)
 		start(f.Member)
-	case Unreadable:
+	case simplan.Unreadable:
 		d.endUnreadable(i, f)
 		start(f.Member)
-	case Clock, Drift, Clocks:
+	case simplan.Clock, simplan.Drift, simplan.Clocks:
 		for _, m := range d.world.affected(f) {
 			m.clock.set(0, 0)
 		}
-		if f.Kind == Clocks {
+		if f.Kind == simplan.Clocks {
 			d.world.clocks.end()
 		}
-	case FullDisk, SlowDisk, CrawlDisk, HungDisk, Shortage:
+	case simplan.FullDisk, simplan.SlowDisk, simplan.CrawlDisk, simplan.HungDisk, simplan.Shortage:
 		if endAtDisk(d.world.members[f.Member].store(), f) {
 			d.world.happened(f.Kind)
 		}
-	case SlowDisks:
+	case simplan.SlowDisks:
 		for _, m := range d.world.affected(f) {
 			m.store().SetDelay(0)
 		}
-	case FailCall: // a replica that has stopped is opened again by the next process
+	case simplan.FailCall: // a replica that has stopped is opened again by the next process
 		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)
 		d.world.members[f.Member].store().FailNext(simfs.Log, nil)
 		d.world.members[f.Member].kill(false)
 		start(f.Member)
-	case Drain:
+	case simplan.Drain:
 		d.world.drain(d.world.members[f.Member], false)
-	case Kill, PowerLoss, Restart, Upgrade, Blackout, Scale, LoseDisk:
+	case simplan.Kill, simplan.PowerLoss, simplan.Restart, simplan.Upgrade, simplan.Blackout, simplan.Scale, simplan.LoseDisk:
 		for m := range isDown {
 			start(m)
 		}
@@ -270,9 +271,9 @@ func (d *disturber) end(i int, f Fault) {
 }
 
 // affected returns the members that a fault concerns.
-func (w *world) affected(f Fault) []*member {
+func (w *world) affected(f simplan.Fault) []*member {
 	switch f.Kind { //nolint:exhaustive // the others have one member
-	case Standstill, Clocks, SlowDisks:
+	case simplan.Standstill, simplan.Clocks, simplan.SlowDisks:
 		return w.members
 	}
 	return w.members[f.Member : f.Member+1]
@@ -289,7 +290,7 @@ func (d *disturber) damage(i int, member fsm.MemberID) fsm.MemberID {
 
 // flipBits changes bits of some files of a member every now and then while the fault lasts. raft.db is left as it is: it has
 // checksums that only its real store knows.
-func (d *disturber) flipBits(i int, f Fault, some func(path string) bool) {
+func (d *disturber) flipBits(i int, f simplan.Fault, some func(path string) bool) {
 	random := rand.New(rand.NewPCG(uint64(f.At), uint64(f.Length)))
 	for isActive := true; isActive; {
 		disk := d.world.members[f.Member].store()
@@ -316,13 +317,13 @@ func (d *disturber) setLinks() {
 				link := simnet.Link{From: from, To: to}
 				switch {
 				case from == to:
-				case f.Kind == Delay && (from == f.Member || to == f.Member):
+				case f.Kind == simplan.Delay && (from == f.Member || to == f.Member):
 					delays[link] = max(delays[link], f.Amount)
-				case f.Kind == Narrow && (from == f.Member || to == f.Member):
+				case f.Kind == simplan.Narrow && (from == f.Member || to == f.Member):
 					paces[link] = max(paces[link], f.Amount)
-				case f.Kind == Garble && (from == f.Member || to == f.Member):
+				case f.Kind == simplan.Garble && (from == f.Member || to == f.Member):
 					damages[link] = true
-				case f.cuts(link, n):
+				case isCut(&f, link, n):
 					cuts[link] = true
 				}
 			}
@@ -334,23 +335,26 @@ func (d *disturber) setLinks() {
 	d.world.network.SetPaces(paces)
 }
 
-// cuts reports whether the fault cuts a link between two of n members.
-func (f *Fault) cuts(l simnet.Link, n int) bool {
+// flipEvery is the time between two changes of bits.
+const flipEvery = time.Second
+
+// isCut reports whether a fault cuts a link between two of n members.
+func isCut(f *simplan.Fault, l simnet.Link, n int) bool {
 	switch f.Kind { //nolint:exhaustive // the others cut nothing
-	case Standstill:
+	case simplan.Standstill:
 		return true
-	case Isolate, Suspend:
+	case simplan.Isolate, simplan.Suspend:
 		return l.From == f.Member || l.To == f.Member
-	case Mute:
+	case simplan.Mute:
 		return l.From == f.Member
-	case Deafen:
+	case simplan.Deafen:
 		return l.To == f.Member
-	case CutOne:
+	case simplan.CutOne:
 		return l.From == f.Member && l.To == f.Other || l.From == f.Other && l.To == f.Member
-	case Halves:
+	case simplan.Halves:
 		half := func(m int) bool { return (m-f.Member+n)%n < (n+1)/2 }
 		return half(l.From) != half(l.To)
-	case Ring:
+	case simplan.Ring:
 		return l.To != (l.From+1)%n
 	}
 	return false

@@ -23,6 +23,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // The variables of the storage-error matrix; `make matrix` sets them.
@@ -61,7 +62,7 @@ var matrixPlans = map[string]string{
 // matrixJob is one simulation of the matrix.
 type matrixJob struct {
 	Plan string
-	FailedCall
+	simplan.FailedCall
 
 	Why   string // stack, pair or stride
 	Round int    // how many simulations of the same stack come first
@@ -221,14 +222,14 @@ func (m *matrix) jobs(names []string) (jobs []matrixJob) {
 			all := classes[c.Name]
 			for i := range all {
 				class := all[(int(c.Stack%uint64(len(all)))+w+i)%len(all)]
-				jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, class}, why, i*len(names) + w})
+				jobs = append(jobs, matrixJob{name, simplan.FailedCall{Stack: c.Stack, Number: c.Number, Class: class}, why, i*len(names) + w})
 			}
 		}
 		every, _ := strconv.Atoi(os.Getenv(strideVariable)) // without it there are none
 		for i := every; every > 0 && i < len(base.Calls); i += every {
 			c := &base.Calls[i]
 			all := classes[c.Name]
-			jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, all[i/every%len(all)]}, "stride", 0})
+			jobs = append(jobs, matrixJob{name, simplan.FailedCall{Stack: c.Stack, Number: c.Number, Class: all[i/every%len(all)]}, "stride", 0})
 		}
 	}
 	inOrder := func(a, b matrixJob) int {
@@ -274,7 +275,7 @@ func (m *matrix) base(name string) *matrixBase {
 		m.bases[name] = base
 		return base
 	}
-	dir, output, err := m.apart(matrixJob{Plan: name, FailedCall: FailedCall{Class: "none"}})
+	dir, output, err := m.apart(matrixJob{Plan: name, FailedCall: simplan.FailedCall{Class: "none"}})
 	defer os.RemoveAll(dir)
 	if err == nil {
 		err = readJSON(filepath.Join(dir, callsFile), base)
@@ -358,7 +359,7 @@ func (o *Outcome) stallFrom(at time.Duration) (longest float64) {
 
 // apart runs a job in a process of its own, see simulateApart. The caller removes the folder.
 func (m *matrix) apart(j matrixJob) (dir, output string, err error) {
-	plan, err := ParsePlan(matrixPlans[j.Plan])
+	plan, err := simplan.Parse(matrixPlans[j.Plan])
 	if err != nil {
 		return "", "", err
 	}
@@ -391,7 +392,7 @@ func TestMatrixApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := ParsePlan(string(text))
+	plan, err := simplan.Parse(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}

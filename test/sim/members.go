@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 const operateWithin = time.Minute // one move, drain or removal; afterwards the operator gives up
@@ -30,14 +31,11 @@ func (m *member) store() *simfs.Disk {
 // logStore returns where the log of a member keeps its entries: one of three to five members has them in bolt.
 func logStore(name int) partition.LogKind {
 	kind := partition.JournalLog
-	if keepsBolt(name) {
+	if simplan.KeepsBolt(name) {
 		kind = partition.BoltLog
 	}
 	return cmp.Or(partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE")), kind)
 }
-
-// keepsBolt reports whether a member keeps its entries in bolt.
-func keepsBolt(name int) bool { return name%4 == 0 }
 
 // replaceDisk gives the member an empty disk: its next process is a new member.
 func (m *member) replaceDisk(seed uint64) {
@@ -140,11 +138,8 @@ func (m *member) followStart(p *process) {
 	}
 }
 
-// replicasMax is how many replicas a partition has. With fewer, the loss of one disk may be that of a quorum.
-const replicasMax = 3
-
 // movePartition moves a partition to the members that follow a number, if enough of them run.
-func (w *world) movePartition(f Fault) {
+func (w *world) movePartition(f simplan.Fault) {
 	p := w.anyOther(nil)
 	if p == nil {
 		return

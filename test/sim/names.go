@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 const (
@@ -29,7 +30,7 @@ type names struct {
 // renameAndKill makes a queue again under its name, revokes a key and creates a namespace, kills all members, or only that of the fault if its
 // amount is 1, and asks them for all three when they have started. The former queue, the key, and the default
 // namespace for the host are findings, unless the member could not reach the leader of the catalog for as long as it waits for it.
-func (w *world) renameAndKill(f Fault) {
+func (w *world) renameAndKill(f simplan.Fault) {
 	select {
 	case w.naming <- struct{}{}:
 		defer func() { <-w.naming }()
@@ -59,7 +60,7 @@ func (w *world) renameAndKill(f Fault) {
 }
 
 // changeNames makes the changes at one member.
-func (w *world) changeNames(f Fault) (changed names, err error) {
+func (w *world) changeNames(f simplan.Fault) (changed names, err error) {
 	p := w.anyOther(nil)
 	if p == nil {
 		return changed, errNoMember
@@ -118,7 +119,7 @@ func (w *world) askForNames(m *member, want names, was *restoration) {
 			w.find("member %d believed a key that was revoked before it started", m.number)
 		}
 		if isConfirmed && err == nil && hostErr == nil {
-			w.happened(Rename)
+			w.happened(simplan.Rename)
 		}
 	}
 }

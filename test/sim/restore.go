@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -42,7 +43,7 @@ type cut struct{ begun, ended time.Time }
 
 // restoreCluster copies the cluster, ends all members for good, and starts another cluster from the copy. The former
 // members come back at other hosts, find the restored cluster, and must stay apart from it.
-func (w *world) restoreCluster(f Fault) {
+func (w *world) restoreCluster(f simplan.Fault) {
 	taken, err := w.copyAll(rand.New(rand.NewPCG(uint64(f.At), uint64(f.Amount))))
 	if err != nil {
 		w.log.Warn("failed to copy the cluster", "error", err)
@@ -250,7 +251,7 @@ func (w *world) replace(m *member, lost fsm.MemberID) {
 		err := w.removeVia(p, lost)
 		if err == nil {
 			if w.hasBacklog && time.Since(begun) > backlogCopy {
-				w.happened(Backlog)
+				w.happened(simplan.Backlog)
 			}
 			return
 		}

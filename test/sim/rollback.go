@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // cloneHost and the number of a member are the host of a process on a copy of its data folder. Such a host has the same kind of log.
@@ -23,7 +24,7 @@ type image struct {
 }
 
 // copyDisk copies the disk of a member; nil while it does not run.
-func (w *world) copyDisk(f Fault) *image {
+func (w *world) copyDisk(f simplan.Fault) *image {
 	m := w.members[f.Member]
 	p := m.running()
 	if p == nil {
@@ -37,7 +38,7 @@ func (w *world) copyDisk(f Fault) *image {
 
 // rollBack replaces the disk of a member by a copy from before its last start. The others have seen that start: they must refuse the
 // process on the older disk, which stops. Its operator then replaces the member.
-func (w *world) rollBack(f Fault) {
+func (w *world) rollBack(f simplan.Fault) {
 	old := w.copyDisk(f)
 	if old == nil {
 		return
@@ -67,7 +68,7 @@ func (w *world) rollBack(f Fault) {
 }
 
 // clone starts a second process on a copy of the data folder of a member. Both must stop; the operator replaces the member.
-func (w *world) clone(f Fault) {
+func (w *world) clone(f simplan.Fault) {
 	copied := w.copyDisk(f)
 	if copied == nil {
 		return
@@ -102,8 +103,8 @@ func (w *world) isFound(p *process, which string) bool {
 		default:
 			return false
 		}
-	case <-time.After(copiedWithin):
-		w.find("%s of member %d runs on after %v", which, p.member.number, copiedWithin)
+	case <-time.After(simplan.CopiedWithin):
+		w.find("%s of member %d runs on after %v", which, p.member.number, simplan.CopiedWithin)
 		return false
 	}
 }
@@ -122,17 +123,17 @@ func (w *world) replaceCopied(m *member, lost fsm.MemberID) {
 }
 
 // counted returns how many faults had an effect. Of Garble it is the frames that were damaged.
-func (w *world) counted() map[Kind]int {
+func (w *world) counted() map[simplan.Kind]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := w.network.Stats().Damaged; n > 0 {
-		w.effects[Garble] = int(n)
+		w.effects[simplan.Garble] = int(n)
 	}
 	return w.effects
 }
 
 // happened counts a fault that had an effect.
-func (w *world) happened(k Kind) {
+func (w *world) happened(k simplan.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.effects[k]++

@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history/linear"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // Report says what a simulation did and found.
 type Report struct {
-	Plan       Plan
+	Plan       simplan.Plan
 	Virtual    time.Duration // from the start of the members until the judges had finished
 	Operations int64         // that clients saw succeed
 	Findings   []string      // each a violation; none: the cluster kept its promises
@@ -34,7 +35,7 @@ type Report struct {
 	Digest uint64
 
 	// Effects counts the faults that had an effect, of the kinds of which some have none.
-	Effects map[Kind]int
+	Effects map[simplan.Kind]int
 
 	// Linear is what an independent checker has found, which runs after the simulation.
 	Linear linear.Result
@@ -46,7 +47,7 @@ type Report struct {
 }
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
-func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
+func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
 	report, begun, events := &Report{Plan: plan}, time.Now(), &digest{lines: lines}
 	w := newWorld(&plan, events, log)
 	if plan.Call != nil {
@@ -68,7 +69,7 @@ func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 		report.recorders = []*recorder{w.former, w.entries}
 	}
 	for _, m := range w.members {
-		if p := m.running(); p != nil && plan.has(SlowDisks) {
+		if p := m.running(); p != nil && plan.Has(simplan.SlowDisks) {
 			if n := p.node.Stats(0).Store.SlowDisk.HandOvers; n > 0 {
 				report.find("member %d has handed %d leaderships over, although no disk is faster than its own", m.number, n)
 			}
@@ -107,7 +108,7 @@ func simulate(report *Report, w *world) error {
 		return err
 	}
 	for _, s := range l.streams {
-		s.clockError, s.clocks, s.clocksAgree = report.Plan.clockError(), &w.clocks, w.clocksAgree
+		s.clockError, s.clocks, s.clocksAgree = report.Plan.ClockError(), &w.clocks, w.clocksAgree
 	}
 	w.resumed = func() {
 		for _, s := range l.streams {

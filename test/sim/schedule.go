@@ -93,13 +93,6 @@ func (l *load) noteCancelled(s *stream, id string, asked time.Time, code fsm.Cod
 // cancelWithin is how long after it was due a message may still be cancelled: its partition may have no leader.
 const cancelWithin = 2 * time.Minute
 
-// clockErrorMax is how far the wall time of a partition may be ahead of the median clock of a quorum: what docs/guarantees.md
-// promises, and half of the longest round trip by which a clock is read.
-const clockErrorMax = agreedErrorMax + 250*time.Millisecond/2
-
-// agreedErrorMax is how far the clocks of a quorum may be from their median.
-const agreedErrorMax = 500 * time.Millisecond
-
 // checkDue notes a message that comes before it was scheduled for, although no clock was wrong, or earlier than wrong
 // clocks may cause.
 func (s *stream) checkDue(id string) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/history/linear"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // The variables that select what is simulated.
@@ -58,7 +59,7 @@ func TestSimulation(t *testing.T) {
 	if path := os.Getenv(planVariable); path != "" {
 		text, err := os.ReadFile(path)
 		if err == nil {
-			plan, err = ParsePlan(string(text))
+			plan, err = simplan.Parse(string(text))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -111,19 +112,19 @@ func TestSimulatedHours(t *testing.T) {
 }
 
 // newPlan draws a plan with the kinds of faults that were chosen.
-func newPlan(seed uint64, length time.Duration) Plan {
-	var of []Kind
+func newPlan(seed uint64, length time.Duration) simplan.Plan {
+	var of []simplan.Kind
 	if text := os.Getenv(faultsVariable); text != "" {
 		for name := range strings.SplitSeq(text, ",") {
-			of = append(of, Kind(name))
+			of = append(of, simplan.Kind(name))
 		}
 	}
-	return NewPlan(seed, length, of...)
+	return simplan.New(seed, length, of...)
 }
 
 // simulate1 runs one plan. When something was found, it saves the result, makes the plan smaller if there is time for
 // that, and saves the result of the smallest plan too.
-func simulate1(t *testing.T, plan Plan) *result {
+func simulate1(t *testing.T, plan simplan.Plan) *result {
 	t.Helper()
 	saved := filepath.Join(os.TempDir(), fmt.Sprintf("peeklock-sim-%d", plan.Seed))
 	r := run(t, plan, saved)
@@ -133,7 +134,7 @@ func simulate1(t *testing.T, plan Plan) *result {
 	r.fail(t, saved)
 	within, _ := time.ParseDuration(os.Getenv(shrinkVariable)) // without it there is no time
 	until := time.Now().Add(within)
-	smallest := Shrink(plan, func() bool { return time.Now().Before(until) }, func(p Plan) bool {
+	smallest := simplan.Shrink(plan, func() bool { return time.Now().Before(until) }, func(p simplan.Plan) bool {
 		tried := run(t, p, saved+"-small")
 		t.Logf("%d faults in %v: %d findings in %v", len(p.Faults), p.Length, len(tried.report.Findings), tried.real.Round(time.Second))
 		return len(tried.report.Findings) > 0
@@ -145,7 +146,7 @@ func simulate1(t *testing.T, plan Plan) *result {
 }
 
 // run runs one plan, and saves the result in a folder when something was found.
-func run(t *testing.T, plan Plan, saved string) *result {
+func run(t *testing.T, plan simplan.Plan, saved string) *result {
 	t.Helper()
 	dir, remove := runFolder(t)
 	defer remove()
@@ -263,8 +264,8 @@ type totals struct {
 	Virtual, Real time.Duration
 	Operations    int64
 	Faults        int
-	ByKind        map[Kind]int
-	Effects       map[Kind]int // see Report
+	ByKind        map[simplan.Kind]int
+	Effects       map[simplan.Kind]int // see Report
 	Linear        linear.Result
 }
 
@@ -276,7 +277,7 @@ func (s *totals) merge(o *totals) {
 	s.Operations += o.Operations
 	s.Faults += o.Faults
 	if s.ByKind == nil {
-		s.ByKind, s.Effects = make(map[Kind]int), make(map[Kind]int)
+		s.ByKind, s.Effects = make(map[simplan.Kind]int), make(map[simplan.Kind]int)
 	}
 	for kind, n := range o.ByKind {
 		s.ByKind[kind] += n
@@ -291,7 +292,7 @@ func (s *totals) merge(o *totals) {
 func (s *totals) add(r *result) {
 	one := &totals{
 		Seeds: 1, Virtual: r.report.Virtual, Real: r.real, Operations: r.report.Operations,
-		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int), Effects: r.report.Effects, Linear: r.report.Linear,
+		Faults: len(r.report.Plan.Faults), ByKind: make(map[simplan.Kind]int), Effects: r.report.Effects, Linear: r.report.Linear,
 	}
 	if len(r.report.Findings) > 0 {
 		one.Failed++

@@ -7,14 +7,12 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
-
-// badFiles is how many kinds of files a fault Unreadable may choose from, see badFile.
-const badFiles = 4
 
 // beginUnreadable makes one file of a member unreadable: of the journal if the amount is even, any but the identity of the member and the
 // file of the log if it is odd. From 2 on the process is killed too, and finds the file when it starts again.
-func (d *disturber) beginUnreadable(i int, f Fault) {
+func (d *disturber) beginUnreadable(i int, f simplan.Fault) {
 	random := rand.New(rand.NewPCG(uint64(f.At), uint64(f.Length)))
 	m := d.world.members[f.Member]
 	disk := m.store()
@@ -31,14 +29,14 @@ func (d *disturber) beginUnreadable(i int, f Fault) {
 	d.mu.Lock()
 	d.failed[i] = before
 	d.mu.Unlock()
-	if f.Amount >= badFiles/2 && m.running() != nil {
+	if f.Amount >= simplan.BadFiles/2 && m.running() != nil {
 		m.kill(false)
 		go m.ensureRunning()
 	}
 }
 
 // endUnreadable makes the file readable again. What the failed reads have stopped is opened by the next process.
-func (d *disturber) endUnreadable(i int, f Fault) {
+func (d *disturber) endUnreadable(i int, f simplan.Fault) {
 	m := d.world.members[f.Member]
 	d.mu.Lock()
 	before := d.failed[i]

@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
+	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 // The ports of every simulated host.
@@ -56,9 +57,9 @@ type world struct {
 	naming     chan struct{}  // has one element while the names of a fault Rename are changed and asked for
 
 	mu       sync.Mutex
-	restored *restoration // nil: the cluster was not restored
-	found    []string     // findings that no client sees
-	effects  map[Kind]int // faults that had an effect, of the kinds of which some have none
+	restored *restoration         // nil: the cluster was not restored
+	found    []string             // findings that no client sees
+	effects  map[simplan.Kind]int // faults that had an effect, of the kinds of which some have none
 }
 
 // find records a finding.
@@ -122,17 +123,17 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-func newWorld(plan *Plan, events *digest, log *slog.Logger) *world {
+func newWorld(plan *simplan.Plan, events *digest, log *slog.Logger) *world {
 	w := &world{
-		partitions: plan.Partitions, replicas: plan.replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
-		entries: newRecorder(events, nil), effects: make(map[Kind]int), hasBacklog: plan.has(Backlog), naming: make(chan struct{}, 1),
+		partitions: plan.Partitions, replicas: plan.Replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
+		entries: newRecorder(events, nil), effects: make(map[simplan.Kind]int), hasBacklog: plan.Has(simplan.Backlog), naming: make(chan struct{}, 1),
 	}
 	w.network.Observe(events.sent)
 	w.network.DamageStreams(raftStream)
 	w.clients = w.network.Start(clientsHost)
 	for i := range plan.Members {
 		m := w.add(i, i, newClock())
-		m.isOld = plan.has(Upgrade)
+		m.isOld = plan.Has(simplan.Upgrade)
 		m.replaceDisk(plan.Seed)
 	}
 	return w

@@ -1,4 +1,4 @@
-package sim
+package simplan
 
 import (
 	"reflect"
@@ -10,7 +10,7 @@ import (
 // A failure that needs three faults of many, and half a minute of load, is reduced to them.
 func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
 	t.Parallel()
-	plan := NewPlan(7, 4*time.Minute, Kill, Delay, Reset)
+	plan := New(7, 4*time.Minute, Kill, Delay, Reset)
 	for i := range plan.Faults { // each is over within half a minute, and has a number of its own
 		plan.Faults[i].At, plan.Faults[i].Length, plan.Faults[i].Amount = time.Duration(i), time.Second, time.Duration(i)
 	}
@@ -36,13 +36,13 @@ func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
 func TestPlanIsReadBack(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		plan := NewPlan(seed, 5*time.Minute)
-		got, err := ParsePlan(plan.Text())
+		plan := New(seed, 5*time.Minute)
+		got, err := Parse(plan.Text())
 		if err != nil || !reflect.DeepEqual(got, plan) {
 			t.Fatalf("%v: read back %v, want %v", err, &got, &plan)
 		}
 	}
-	if _, err := ParsePlan("7 3 4 5m0s\nkill"); err == nil {
+	if _, err := Parse("7 3 4 5m0s\nkill"); err == nil {
 		t.Error("half a fault was read")
 	}
 }

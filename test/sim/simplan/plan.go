@@ -1,4 +1,4 @@
-package sim
+package simplan
 
 import (
 	"cmp"
@@ -96,32 +96,47 @@ func (p *Plan) String() string {
 	return s.String()
 }
 
+// replicasMax is how many replicas a partition has. With fewer, the loss of one disk may be that of a quorum.
+const replicasMax = 3
+
+// KeepsBolt reports whether a member keeps its entries in bolt.
+func KeepsBolt(name int) bool { return name%4 == 0 }
+
+// ClockErrorMax is how far the wall time of a partition may be ahead of the median clock of a quorum: what docs/guarantees.md
+// promises, and half of the longest round trip by which a clock is read.
+const ClockErrorMax = AgreedErrorMax + 250*time.Millisecond/2
+
+// AgreedErrorMax is how far the clocks of a quorum may be from their median.
+const AgreedErrorMax = 500 * time.Millisecond
+
+// BadFiles is how many kinds of files a fault Unreadable may choose from.
+const BadFiles = 4
+
 // The frequency and the length of faults.
 const (
 	faultEvery     = 15 * time.Second // on average
 	faultLengthMin = 200 * time.Millisecond
-	faultLengthMax = 40 * time.Second
+	FaultLengthMax = 40 * time.Second // of all but the disks that hang or crawl
 	delayMax       = 400 * time.Millisecond
-	paceMax        = 8 * time.Second
+	PaceMax        = 8 * time.Second // for a mebibyte
 	clockOffMax    = 2 * time.Hour
-	flipEvery      = time.Second
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
 	slowDisksMax   = 300 * time.Millisecond
 	crawlDiskMax   = time.Second
 	clocksOffMax   = 30 * time.Second // of all clocks together: what was scheduled waits for as long when they are right again
-	backlogLength  = 2 * time.Minute  // of the slow links while a backlog is copied
+	BacklogLength  = 2 * time.Minute  // of the slow links while a backlog is copied
 	longLengthMax  = 3 * time.Minute  // of the disks that hang or crawl
 
 	// What happens once in a plan at most needs a plan of at least this length, and begins in its first half.
 	onceLengthMin = time.Minute
-	restoreAfter  = 10 * time.Second // at most, from the end of the copy to the loss of the cluster
-	lagMax        = 10 * time.Second // of the member that has not the newest entries when another one loses its disk
-	lagMargin     = 100 * time.Millisecond
-	lagOutage     = 10 * time.Second // of the members that have them
-	copiedMargin  = 5 * time.Second  // without a fault before a data folder is copied
-	copiedWithin  = 30 * time.Second // until a copied data folder is found
-	endDelay      = 2 * time.Second  // of the slow links at the end of a plan
+	restoreAfter  = 10 * time.Second       // at most, from the end of the copy to the loss of the cluster
+	lagMax        = 10 * time.Second       // of the member that has not the newest entries when another one loses its disk
+	LagMargin     = 100 * time.Millisecond // until the lost disk is replaced, when the lag ends
+	lagOutage     = 10 * time.Second       // of the members that have them
+	copiedMargin  = 5 * time.Second        // without a fault before a data folder is copied
+	CopiedWithin  = 30 * time.Second       // until a copied data folder is found
+	endDelay      = 2 * time.Second        // of the slow links at the end of a plan
 )
 
 // kinds lists the faults that every plan draws from.
@@ -131,8 +146,8 @@ var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Unreadable, Garble, Clocks, RollBack, Clone, Rename,
 }
 
-// NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
-func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
+// New draws a plan from a seed, with faults of the given kinds; none means the usual ones.
+func New(seed uint64, length time.Duration, of ...Kind) Plan {
 	r := rand.New(rand.NewPCG(seed, 0x706c616e))
 	if len(of) == 0 {
 		of = kinds
@@ -152,7 +167,7 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		case !f.losesData() && f.Kind != Restore:
 			p.Faults = append(p.Faults, f)
 		case f.losesData() && p.losesData():
-		case length >= onceLengthMin && at < length/2 && !p.has(f.Kind):
+		case length >= onceLengthMin && at < length/2 && !p.Has(f.Kind):
 			p.addOnce(r, f)
 		}
 	}
@@ -191,7 +206,7 @@ func (f *Fault) copiesFolder() bool { return f.Kind == RollBack || f.Kind == Clo
 
 // mustBeAlone reports whether another fault may hide from the members that a data folder was copied: what then happens is not promised.
 func (f *Fault) mustBeAlone(other *Fault) bool {
-	return other.At < f.At+f.Length+copiedWithin && other.At+other.Length+copiedMargin > f.At
+	return other.At < f.At+f.Length+CopiedWithin && other.At+other.Length+copiedMargin > f.At
 }
 
 // losesData reports whether a fault of the plan does.
@@ -199,16 +214,16 @@ func (p *Plan) losesData() bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.losesData() })
 }
 
-// has reports whether the plan has a fault of a kind.
-func (p *Plan) has(k Kind) bool {
+// Has reports whether the plan has a fault of a kind.
+func (p *Plan) Has(k Kind) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == k })
 }
 
-// clockError returns by how much messages may come early because clocks are wrong: 0 if the plan changes none. While the
+// ClockError returns by how much messages may come early because clocks are wrong: 0 if the plan changes none. While the
 // clocks of two members are ahead, the median may be the one that is less far ahead: by at most agreedErrorMax if a right
 // clock must confirm it, and by more if the two may confirm each other.
-func (p *Plan) clockError() time.Duration {
-	if !p.has(Clock) && !p.has(Drift) {
+func (p *Plan) ClockError() time.Duration {
+	if !p.Has(Clock) && !p.Has(Drift) {
 		return 0
 	}
 	var medianError time.Duration
@@ -216,19 +231,19 @@ func (p *Plan) clockError() time.Duration {
 		for j := range i {
 			a, b := &p.Faults[i], &p.Faults[j]
 			// Readings count for some seconds more, and for longer if the host of their reader was suspended.
-			if a.Member == b.Member || a.At > b.At+b.Length+faultLengthMax || b.At > a.At+a.Length+faultLengthMax {
+			if a.Member == b.Member || a.At > b.At+b.Length+FaultLengthMax || b.At > a.At+a.Length+FaultLengthMax {
 				continue
 			}
 			fromA, toA := a.clockOffsets()
 			fromB, toB := b.clockOffsets()
 			ahead := min(toA, toB)
-			if fromA > toB+agreedErrorMax || fromB > toA+agreedErrorMax {
-				ahead = min(ahead, agreedErrorMax)
+			if fromA > toB+AgreedErrorMax || fromB > toA+AgreedErrorMax {
+				ahead = min(ahead, AgreedErrorMax)
 			}
 			medianError = max(medianError, ahead)
 		}
 	}
-	return clockErrorMax + medianError
+	return ClockErrorMax + medianError
 }
 
 // clockOffsets returns the bounds of what a fault adds to the clock of its member.
@@ -257,14 +272,14 @@ func (p *Plan) addOnce(r *rand.Rand, f Fault) {
 		return
 	}
 	lag := Fault{Kind: Isolate, At: f.At, Length: lagMax/2 + time.Duration(r.Int64N(int64(lagMax/2))), Member: f.Other, Other: f.Member}
-	f.At, f.Length = f.At+lag.Length-lagMargin, lagMargin
+	f.At, f.Length = f.At+lag.Length-LagMargin, LagMargin
 	p.Faults = append(p.Faults, lag, f)
 	for m := range p.Members {
 		if m != f.Member && m != f.Other {
 			p.Faults = append(p.Faults, Fault{Kind: PowerLoss, At: f.At, Length: lagOutage, Member: m, Other: m})
 		}
 	}
-	if f.Kind == LoseDisk && p.Length-f.At > backlogLength && r.IntN(2) == 0 {
+	if f.Kind == LoseDisk && p.Length-f.At > BacklogLength && r.IntN(2) == 0 {
 		p.addBacklog(f)
 	}
 }
@@ -273,7 +288,7 @@ func (p *Plan) addOnce(r *rand.Rand, f Fault) {
 func (p *Plan) addBacklog(lost Fault) {
 	p.Faults = append(p.Faults,
 		Fault{Kind: Backlog, At: time.Second},
-		Fault{Kind: Narrow, At: lost.At + lost.Length, Length: backlogLength, Member: lost.Member, Other: lost.Member, Amount: paceMax})
+		Fault{Kind: Narrow, At: lost.At + lost.Length, Length: BacklogLength, Member: lost.Member, Other: lost.Member, Amount: PaceMax})
 }
 
 // addEnd ends the plan with a loss of power, or the end of one process, while messages are on slow links, when clients
@@ -294,12 +309,12 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	f := Fault{Kind: of[r.IntN(len(of))], At: at, Member: r.IntN(p.Members)}
 	f.Other = (f.Member + 1 + r.IntN(p.Members-1)) % p.Members
 	// Short faults are more frequent than long ones.
-	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(faultLengthMax-faultLengthMin))
+	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(FaultLengthMax-faultLengthMin))
 	if f.Kind == HungDisk || f.Kind == CrawlDisk {
 		f.Length = time.Duration(r.Float64() * r.Float64() * float64(longLengthMax))
 	}
 	f.Length = min(f.Length, p.Length-at)
-	if f.Kind == FlipJournal && keepsBolt(f.Member) {
+	if f.Kind == FlipJournal && KeepsBolt(f.Member) {
 		f.Member, f.Other = 1, 0 // it has a journal
 	}
 	switch f.Kind { //nolint:exhaustive // the others have no amount
@@ -314,9 +329,9 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	case Delay:
 		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
 	case Narrow:
-		f.Amount = time.Duration(r.Int64N(int64(paceMax)))
+		f.Amount = time.Duration(r.Int64N(int64(PaceMax)))
 	case Unreadable:
-		f.Amount = time.Duration(r.IntN(badFiles))
+		f.Amount = time.Duration(r.IntN(BadFiles))
 	case Rename:
 		f.Amount = time.Duration(r.IntN(2))
 		f.Length = min(f.Length, 10*time.Second)

@@ -1,4 +1,4 @@
-package sim
+package simplan
 
 import (
 	"fmt"
@@ -6,10 +6,33 @@ import (
 	"time"
 )
 
+// Class is a way in which a call of the file system or of the log store fails.
+type Class string
+
+// The classes.
+const (
+	NoSpace    Class = "ENOSPC"
+	NoQuota    Class = "EDQUOT"
+	NoFiles    Class = "EMFILE"
+	IOError    Class = "EIO"
+	ShortWrite Class = "short write"
+	Hang1      Class = "hang 1 s"
+	Hang5      Class = "hang 5 s"
+	// LastingShortage fails every call of the member with the same stack for 20 seconds.
+	LastingShortage Class = "shortage 20 s"
+)
+
+// FailedCall says which call of a simulation fails, and how. Number 0: none, the calls are only counted.
+type FailedCall struct {
+	Stack  uint64 // checksum of the callers with their lines, and of the name of the call
+	Number int    // of the call among those with this stack, over all members, from 1 on
+	Class  Class
+}
+
 // callPrefix begins the line of the call that fails.
 const callPrefix = "call "
 
-// Text is the plan as lines that ParsePlan reads.
+// Text is the plan as lines that Parse reads.
 func (p *Plan) Text() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d %d %d %v\n", p.Seed, p.Members, p.Partitions, p.Length)
@@ -22,8 +45,8 @@ func (p *Plan) Text() string {
 	return s.String()
 }
 
-// ParsePlan parses the output of Plan.Text.
-func ParsePlan(text string) (p Plan, err error) {
+// Parse parses the output of Plan.Text.
+func Parse(text string) (p Plan, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var length string
 	if _, err := fmt.Sscan(lines[0], &p.Seed, &p.Members, &p.Partitions, &length); err != nil {

@@ -1,4 +1,4 @@
-package sim
+package simplan
 
 import (
 	"math/rand/v2"
@@ -17,8 +17,8 @@ var companions = []Kind{Kill, PowerLoss, Isolate, Reset, Delay, Restart, Shortag
 // twins lists the faults that two of five voters have at once.
 var twins = []Kind{Kill, PowerLoss, Isolate, Suspend, Restart, HungDisk, CrawlDisk, FullDisk, Mute, Deafen} //nolint:gochecknoglobals // read only
 
-// replicas returns how many replicas each partition has: five in some of the clusters of five members.
-func (p *Plan) replicas() int {
+// Replicas returns how many replicas each partition has: five in some of the clusters of five members.
+func (p *Plan) Replicas() int {
 	if p.Members == 5 && p.Seed%fiveVotersOf == 0 {
 		return p.Members
 	}
@@ -37,7 +37,7 @@ func (p *Plan) addCompanions(r *rand.Rand) {
 	for _, f := range slices.Clone(p.Faults) {
 		with := Fault{At: f.At + time.Duration(r.Int64N(int64(companionAfter))), Length: faultLengthMin + time.Duration(r.Int64N(int64(companionLength)))}
 		switch {
-		case p.replicas() > replicasMax && slices.Contains(twins, f.Kind) && r.IntN(2) == 0:
+		case p.Replicas() > replicasMax && slices.Contains(twins, f.Kind) && r.IntN(2) == 0:
 			with.Kind, with.At, with.Length, with.Amount = twins[r.IntN(len(twins))], f.At, f.Length, crawlDiskMax/2
 		case f.operates() && r.IntN(2) == 0:
 			with.Kind = companions[r.IntN(len(companions))]
