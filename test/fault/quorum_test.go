@@ -15,9 +15,8 @@ import (
 
 // Limits of commands without a quorum.
 const (
-	sendTimeout  = 10 * time.Second            // of message send, by default
-	sendEndsMax  = sendTimeout + 5*time.Second // with the search for the cause, and the end of the connection
-	statusEndMax = 5 * time.Second             // a member answers from what it knows
+	sendEndsMax  = 15 * time.Second // with the addresses and the search for the cause; 10 s on a machine with nothing else to do
+	statusEndMax = 5 * time.Second  // a member answers from what it knows
 )
 
 // told is what a command printed, and its exit code.
@@ -58,6 +57,7 @@ func TestALostQuorumIsSaidAtOnce(t *testing.T) {
 	// The last member led the partition of the queue: it takes the message and cannot confirm it.
 	cause := "waiting for " + min(others[0].Name, others[1].Name) + ", " + max(others[0].Name, others[1].Name)
 	unconfirmed := tell(t, leader, "message", "send", queue, "unconfirmed")
+	t.Logf("a send to the last leader ended after %s", unconfirmed.took)
 	if unconfirmed.code != 3 || !strings.Contains(unconfirmed.errs, "NO QUORUM: ") || !strings.Contains(unconfirmed.errs, cause) || unconfirmed.took > sendEndsMax {
 		t.Errorf("a send to the last leader: exit code %d after %s: %s; want 3 within %s, NO QUORUM and %q", unconfirmed.code, unconfirmed.took, unconfirmed.errs, sendEndsMax, cause)
 	}

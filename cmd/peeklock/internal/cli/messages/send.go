@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	sendWindow   = 100              // sends that may await their answer at the same time
-	sendTimeout  = 10 * time.Second // for the answer to one send, and for opening the link; --timeout changes it
-	lineBytesMax = 1024 * 1024      // of one line of standard input
+	sendWindow = 100 // sends that may await their answer at the same time
+	// sendTimeout is the time for the answer to one send, and for opening the link; --timeout changes it. Without a quorum a command takes a
+	// second before it, for the addresses, and one behind it, for the cause: it ends within 10 s.
+	sendTimeout  = 8 * time.Second
+	lineBytesMax = 1024 * 1024 // of one line of standard input
 	// SendSizeMax is the size of the largest message that is sent, in bytes.
 	SendSizeMax   = 100 * 1024 * 1024
 	propertyTotal = 64 // most application properties on the command line
