@@ -12,7 +12,7 @@ import (
 // Limits of the counts of throttled requests.
 const (
 	throttledMax  = 1000      // entities with a count of their own
-	throttledKept = time.Hour // after its last throttled request, the count of an entity may make room for another
+	throttledKept = time.Hour // after its last throttled request, another entity may take its place
 )
 
 // Throttled counts the requests for an entity that this member refused with server-busy since it was opened.

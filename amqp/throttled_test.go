@@ -44,8 +44,8 @@ func TestThrottledRequestsAreCountedByEntity(t *testing.T) {
 	}
 }
 
-// TestThrottledEntitiesAreBounded fills the counts: further entities are counted together, until those that were still for an hour make
-// room.
+// TestThrottledEntitiesAreBounded fills the counts: further entities are counted together, until they can take the places of those that were
+// still for an hour.
 func TestThrottledEntitiesAreBounded(t *testing.T) {
 	t.Parallel()
 	var counts throttled
