@@ -27,12 +27,13 @@ type disturber struct {
 	active  map[int]simplan.Fault // by position in the plan
 	failed  map[int]int           // reads that had failed before, by position in the plan
 	damaged map[int]fsm.MemberID  // whose bits were flipped, by position in the plan
+	disks   map[int]*simfs.Disk   // on which faults of disks have begun: the host may have another one at their end
 }
 
 // run carries out all faults and returns when the last one has ended.
 func (d *disturber) run(plan *simplan.Plan) {
 	d.active, d.damaged = make(map[int]simplan.Fault), make(map[int]fsm.MemberID)
-	d.failed = make(map[int]int)
+	d.failed, d.disks = make(map[int]int), make(map[int]*simfs.Disk)
 	d.faults = plan.Faults
 	begun := time.Now()
 	var done sync.WaitGroup
@@ -80,7 +81,7 @@ func (d *disturber) begin(i int, f simplan.Fault) {
 	case simplan.Reset:
 		w.network.ResetStreams(f.Member, f.Other)
 	case simplan.FullDisk, simplan.SlowDisk, simplan.CrawlDisk, simplan.HungDisk, simplan.Shortage, simplan.FailCall:
-		beginAtDisk(w.members[f.Member].store(), f)
+		beginAtDisk(d.disk(i, f), f)
 	case simplan.Move:
 		go w.movePartition(f)
 	case simplan.Drain:
@@ -249,7 +250,7 @@ func (d *disturber) end(i int, f simplan.Fault) {
 			d.world.clocks.end()
 		}
 	case simplan.FullDisk, simplan.SlowDisk, simplan.CrawlDisk, simplan.HungDisk, simplan.Shortage:
-		if endAtDisk(d.world.members[f.Member].store(), f) {
+		if endAtDisk(d.disk(i, f), f) {
 			d.world.happened(f.Kind)
 		}
 	case simplan.SlowDisks:
@@ -277,6 +278,16 @@ func (w *world) affected(f simplan.Fault) []*member {
 		return w.members
 	}
 	return w.members[f.Member : f.Member+1]
+}
+
+// disk returns the disk that the member of a fault had when the fault began.
+func (d *disturber) disk(i int, f simplan.Fault) *simfs.Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.disks[i] == nil {
+		d.disks[i] = d.world.members[f.Member].store()
+	}
+	return d.disks[i]
 }
 
 // damage notes which member a fault damages, unless that is "", and returns the one that was noted before.
