@@ -212,8 +212,7 @@ func (f *slowFigures) refresh(ctx context.Context, c Control, of scope, now time
 			return // the parts of before stay
 		}
 		f.generation++
-		found := condition.OfStatus(status)
-		condition.Sort(found)
+		found := condition.Sort(condition.OfStatus(status))
 		f.cluster = &api.EventCluster{Members: append([]topology.Member{}, status.Members...), Partitions: len(status.Partitions), Conditions: append([]condition.Finding{}, found...)}
 	}
 }

@@ -115,13 +115,13 @@ func (d *disturber) beginRare(i int, f simplan.Fault) {
 	case simplan.Unreadable:
 		d.beginUnreadable(i, f)
 	case simplan.Clocks:
-		for _, m := range w.members {
+		for _, m := range w.affected(f) {
 			m.clock.set(f.Amount, 0)
 		}
 		w.clocks.begin(f.Amount)
 		w.happened(f.Kind)
 	case simplan.SlowDisks:
-		for _, m := range w.members {
+		for _, m := range w.affected(f) {
 			m.store().SetDelay(f.Amount)
 		}
 	case simplan.Rename:
