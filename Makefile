@@ -27,8 +27,9 @@ long: ## all tests, including the long ones
 race: ## all tests but those with processes, with the race detector
 	go test -race -short ./...
 
-lint: ## vet and the linters of .golangci.yml
+lint: ## vet, also of the next release, and the linters of .golangci.yml
 	go vet ./...
+	go vet -tags level2 -overlay "$$(go run ./test/upgrade/write "$$(mktemp -d)")" ./...
 	@test "$$($(GOBIN)/golangci-lint version --short 2>/dev/null)" = "$(patsubst v%,%,$(strip $(LINTER)))" || { \
 		echo 'golangci-lint $(strip $(LINTER)) is missing: install it with'; \
 		echo '    go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(strip $(LINTER))'; exit 1; }
