@@ -26,6 +26,7 @@ func (g *Group) openRaft() error {
 		Streams: s, Logger: logger, Closed: inst.closed,
 		OnRefusedVote: g.candidacy.noteRefusedVote, Receive: g.snapshots.Receive, HoldsBack: g.candidacy.isReluctant,
 		BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored, FailedAppends: g.log.FailedAppends,
+		WaitsForTerm: g.log.WaitsForTerm, OnRefusedSnapshot: g.snapshotter.noteRefused,
 	})
 	conf := cfg.raft()
 	conf.Logger = logger

@@ -32,6 +32,7 @@ const (
 type snapshotter struct {
 	g    *Group
 	wake chan struct{}
+	late chan struct{} // has a value if a follower has refused a snapshot because it has a newer one
 
 	total           atomic.Uint64 // bytes of log applied since open
 	totalAtSnapshot atomic.Uint64 // total when the newest snapshot was frozen
@@ -46,7 +47,15 @@ type snapshotter struct {
 type logMark struct{ index, total uint64 }
 
 func (k *snapshotter) init(g *Group) {
-	k.g, k.wake, k.checks.fits = g, make(chan struct{}, 1), fitsMemory
+	k.g, k.wake, k.late, k.checks.fits = g, make(chan struct{}, 1), make(chan struct{}, 1), fitsMemory
+}
+
+// noteRefused is called with the error of a follower that has not taken a snapshot. If it has a newer one, and raft asks for entries
+// before both, raft would send it the older one again and again: a snapshot of now is at least as new.
+func (k *snapshotter) noteRefused(err error) {
+	if snapshots.IsOlder(err) {
+		notify(k.late)
+	}
 }
 
 // countEntry counts an applied entry and wakes run when a snapshot is due.
@@ -133,6 +142,7 @@ func (k *snapshotter) run(ctx context.Context) {
 			if k.total.Load()-k.totalAtSnapshot.Load() < k.dueAfter() {
 				continue
 			}
+		case <-k.late:
 		case <-timer.C:
 			timer.Reset(k.g.cfg.Timing.SnapshotEvery)
 			if k.total.Load() == k.totalAtSnapshot.Load() {

@@ -31,6 +31,7 @@ type Group struct {
 	voteTerm        uint64       // set by raft, written together with the candidate
 	votePending     bool
 	term            uint64 // as written last; 0: unknown
+	waitsForTerm    atomic.Bool
 	behind          behind
 	truncation      truncation
 	snapshotEnd     func() uint64 // see SnapshotEnd; nil if unknown

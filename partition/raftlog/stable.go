@@ -54,8 +54,8 @@ func (g *Group) SetUint64(key []byte, value uint64) error {
 
 // putTerm writes the term. Raft panics and ends the process when that fails, so it does not fail while an
 // instance runs: on a full disk raft's main goroutine waits here for space, and the replica answers no
-// requests meanwhile; outdated ends its leadership, so that clients find the next leader. When the replica stops, the goroutine ends here. A term that is stored already is not
-// written again, which saves a sync per open.
+// requests meanwhile. outdated ends its leadership, and WaitsForTerm its heartbeats, so that the others elect a leader and clients find
+// it. When the replica stops, the goroutine ends here. A term that is stored already is not written again, which saves a sync per open.
 func (g *Group) putTerm(term uint64) error {
 	g.mu.RLock()
 	known := g.term
@@ -63,6 +63,7 @@ func (g *Group) putTerm(term uint64) error {
 	if term == known && term != 0 {
 		return nil
 	}
+	defer g.waitsForTerm.Store(false)
 	for {
 		err := g.put(keyTerm, binary.BigEndian.AppendUint64(nil, term))
 		if err == nil {
@@ -78,6 +79,7 @@ func (g *Group) putTerm(term uint64) error {
 		if !disk.IsRetriableWrite(err) {
 			runtime.Goexit() // stopOnFatal has stopped the replica
 		}
+		g.waitsForTerm.Store(true)
 		if g.outdated != nil {
 			go g.outdated(term)
 		}
@@ -88,6 +90,9 @@ func (g *Group) putTerm(term uint64) error {
 		}
 	}
 }
+
+// WaitsForTerm reports whether raft's main goroutine waits for space for the next term. If the replica led, it leads no more.
+func (g *Group) WaitsForTerm() bool { return g.waitsForTerm.Load() }
 
 // GetUint64 implements raft.StableStore.
 func (g *Group) GetUint64(key []byte) (uint64, error) {

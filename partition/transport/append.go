@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -63,7 +64,22 @@ func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piec
 	return t.sendEntries(id, target, piece, answer)
 }
 
+// errNextTerm is the error of requests of a leader that has learned of a later term and cannot store it. Raft's main goroutine waits for
+// space meanwhile, but its other goroutines would go on with heartbeats, and no other replica would be elected.
+var errNextTerm = errors.New("this replica has no space for the next term, and leads no more")
+
+// waitsForTerm returns errNextTerm if it applies.
+func (t Transport) waitsForTerm() error {
+	if t.cfg.WaitsForTerm != nil && t.cfg.WaitsForTerm() {
+		return errNextTerm
+	}
+	return nil
+}
+
 func (t Transport) sendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if err := t.waitsForTerm(); err != nil {
+		return err
+	}
 	return t.send(id, target, args, resp, nil)
 }
 

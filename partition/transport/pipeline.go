@@ -97,6 +97,9 @@ func newPipeline(t Transport, id raft.ServerID, s *framedStream) (*pipeline, err
 // not sent within repeatInterval, unless a heartbeat has failed or was refused. It is never answered then, so that it proves no contact
 // with the follower; raft does not wait for the answer.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if err := p.transport.waitsForTerm(); err != nil {
+		return nil, err
+	}
 	p.transport.limitCommit(args)
 	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, failures: p.failures.Load(), at: time.Now()}
 	repeats := len(args.Entries) == 0 && now.at.Sub(p.said.at) < repeatInterval &&

@@ -34,7 +34,11 @@ func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args 
 
 // InstallSnapshot sends a snapshot.
 func (t Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.send(id, target, args, resp, data)
+	err := t.send(id, target, args, resp, data)
+	if err != nil && t.cfg.OnRefusedSnapshot != nil {
+		t.cfg.OnRefusedSnapshot(err)
+	}
+	return err
 }
 
 // retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds

@@ -46,6 +46,10 @@ type Config struct {
 	Stored func() uint64
 	// FailedAppends returns how often the log of this replica could not store entries. It may be nil.
 	FailedAppends func() uint64
+	// WaitsForTerm reports whether this replica cannot store the next term for lack of space; see raftlog.Group. It may be nil.
+	WaitsForTerm func() bool
+	// OnRefusedSnapshot is called with the error of a replica that has not taken a snapshot. It must not block. It may be nil.
+	OnRefusedSnapshot func(error)
 	// HoldsBack reports whether this replica leaves elections to others for now. It may be nil.
 	HoldsBack func() bool
 }
