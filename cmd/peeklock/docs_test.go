@@ -27,12 +27,12 @@ func TestDocsListEveryMetric(t *testing.T) {
 func TestDocsCLI(t *testing.T) {
 	t.Parallel()
 	root := newRoot(cli.Process{})
-	var index, text strings.Builder
-	writeCommands(&index, &text, root)
+	r := reference{first: map[string]string{}}
+	r.writeCommands(root)
 	intro := `# Command line
 
-The program ` + "`peeklock`" + ` runs members and manages clusters. This page shows the help of every command; it is generated from the
-program itself (` + "`make docs`" + `).
+The program ` + "`peeklock`" + ` runs members and manages clusters. This page is generated from the help of its commands (` + "`make docs`" + `); what several
+commands have in common is described at the first of them.
 
 Commands other than ` + "`dev`, `emulator`, `serve`, `healthcheck`, `config`, `init`, `restore`, `raft-log`, `version` and `completion`" + ` are clients of the control API; ` + "`bench`" + `
 and most ` + "`message`" + ` commands also use AMQP. They find the cluster by the first of these: ` + "`--server`, `--context`, `PEEKLOCK_SERVER`" + `, the context that
@@ -42,7 +42,7 @@ what named the server. The secret comes from ` + "`--key` or `--key-file`" + `, 
 ` + "`--output json`" + ` makes the output fit for scripts: one array for a list, one object per line for what arrives over time, and errors on standard error as
 an object, too.
 
-` + "`--dry-run`" + ` of a command that changes something says what it would do and changes nothing: it only asks members. Limits of a namespace are checked when the change is made.
+` + "`--dry-run`" + ` of a command that changes something only says what would be done, and asks members only. Limits of a namespace are checked when the change is made.
 
 | exit code | meaning |
 |---|---|
@@ -54,7 +54,7 @@ an object, too.
 | 130 | interrupted (Ctrl-C); ` + "`message receive` and `bench`" + ` end regularly instead |
 
 `
-	document.File(t, docs+"cli.md", intro+index.String()+"\n"+strings.TrimRight(text.String(), "\n")+"\n")
+	document.File(t, docs+"cli.md", intro+r.index.String()+"\n"+strings.TrimRight(r.text.String(), "\n")+"\n")
 }
 
 // TestHelpOfFlagsHasNoBackquotes: pflag takes a text in backquotes for the name of the value, in every line of the help.
@@ -92,23 +92,37 @@ func TestHelpFitsATerminal(t *testing.T) {
 	}
 }
 
+// reference writes the help of all commands. What the help of several commands says alike, it writes once.
+type reference struct {
+	index, text strings.Builder
+	first       map[string]string // a paragraph or a flag → the path of the first command whose help has it
+}
+
 // writeCommands writes a command and its subcommands, in the order of the help: a line of the index for each command with
 // links to its subcommands, and the help of all of them.
-func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
-	writeCommand(text, cmd)
+func (r *reference) writeCommands(cmd *cobra.Command) {
+	hasText := r.writeCommand(cmd)
 	var verbs []string
 	for _, sub := range cmd.Commands() {
 		switch {
 		case sub.Hidden || sub.Name() == "help" || cmd.Name() == "completion":
 		case cmd.HasParent():
 			verbs = append(verbs, link(sub.Name(), sub))
-			writeCommand(text, sub)
+			r.writeCommand(sub)
 		default:
-			writeCommands(index, text, sub)
+			r.writeCommands(sub)
 		}
 	}
 	if cmd.HasParent() {
-		fmt.Fprintf(index, "- %s: %s\n", link(cmd.CommandPath(), cmd), strings.Join(append([]string{cmd.Short}, verbs...), " · "))
+		name := cmd.CommandPath()
+		if hasText {
+			name = link(name, cmd)
+		}
+		line := name + ": " + cmd.Short
+		if len(verbs) > 0 {
+			line += ": " + strings.Join(verbs, ", ")
+		}
+		r.index.WriteString("- " + line + "\n")
 	}
 }
 
@@ -117,66 +131,103 @@ func link(name string, cmd *cobra.Command) string {
 	return fmt.Sprintf("[%s](#%s)", name, strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
 }
 
-// writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
-// root, and --help is left out.
-func writeCommand(text *strings.Builder, cmd *cobra.Command) {
+// writeCommand writes the help of one command with its own flags, and says whether there was anything to write beside the
+// line of the index. Flags of all commands are in the help of the root, and --help is left out.
+func (r *reference) writeCommand(cmd *cobra.Command) bool {
+	if !cmd.Runnable() && cmd.Long == "" {
+		return false
+	}
 	long := cmd.Long
 	if long == "" {
 		long = cmd.Short + "."
 	}
-	fmt.Fprintf(text, "## %s\n\n```text\n%s\n\nUsage:\n  %s\n", cmd.CommandPath(), strings.TrimSpace(long), cmd.UseLine())
-	if cmd.Example != "" {
-		fmt.Fprintf(text, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	fmt.Fprintf(&r.text, "## %s\n\n```text\n%s\n", cmd.CommandPath(), r.paragraphs(cmd, long))
+	if use := cmd.UseLine(); cmd.Runnable() && strings.TrimSuffix(use, " [flags]") != cmd.CommandPath() {
+		fmt.Fprintf(&r.text, "\nUsage:\n  %s\n", use)
 	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&r.text, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	if cmd.Runnable() || !cmd.HasParent() {
+		r.writeFlags(cmd)
+	}
+	r.text.WriteString("```\n\n")
+	if hasSettings(cmd) {
+		r.text.WriteString("Each setting of [configuration](configuration.md#settings) is a flag of this command.\n\n")
+	}
+	return true
+}
+
+// paragraphs returns the description of a command. Of a paragraph that the help of another command has too, it returns the
+// beginning and the name of that command.
+func (r *reference) paragraphs(cmd *cobra.Command, long string) string {
+	paragraphs := strings.Split(strings.TrimSpace(long), "\n\n")
+	for i, p := range paragraphs {
+		words := strings.Fields(p)
+		if first := r.firstWith(cmd, strings.Join(words, " ")); first != "" && len(words) > repeatedWordsMin {
+			paragraphs[i] = fmt.Sprintf("%s ...: see %q.", strings.Join(words[:4], " "), first)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// repeatedWordsMin is the length from which a paragraph is not repeated.
+const repeatedWordsMin = 20
+
+// firstWith returns the path of the command before this one whose help has a part too; "" if there is none.
+func (r *reference) firstWith(cmd *cobra.Command, part string) string {
+	if first, ok := r.first[part]; ok {
+		return first
+	}
+	r.first[part] = cmd.CommandPath()
+	return ""
+}
+
+// writeFlags writes the flags of a command: those of an earlier command with the same text by name only, and those that are
+// settings of serve not at all, because the reference of settings has them.
+func (r *reference) writeFlags(cmd *cobra.Command) {
 	flags := cmd.LocalFlags()
 	if cmd.HasParent() {
 		flags = cmd.NonInheritedFlags()
 	}
-	flags, shared := split(flags, cmd)
-	if usages := flags.FlagUsagesWrapped(cli.HelpColumns); usages != "" && cmd.Runnable() {
-		fmt.Fprintf(text, "\nFlags:\n%s", usages)
-	}
-	if len(shared) > 0 {
-		fmt.Fprintf(text, "\nFlags as for create:\n  --%s\n", strings.Join(shared, " --"))
-	}
-	text.WriteString("```\n\n")
-	if cmd.Name() == "serve" {
-		text.WriteString("Each setting of [configuration](configuration.md#settings) is a flag of this command.\n\n")
-	}
-}
-
-// split separates the flags of a command that stand elsewhere: those of serve in the reference of settings, and those of
-// an update, whose names it returns, in the help of the create beside it.
-func split(flags *pflag.FlagSet, cmd *cobra.Command) (own *pflag.FlagSet, shared []string) {
-	own = pflag.NewFlagSet("", pflag.ContinueOnError)
-	settings, create := config.Reference(), sibling(cmd, "create")
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	settings, shared := config.Reference(), map[string][]string{}
+	var firsts []string
+	common := ""
 	flags.VisitAll(func(f *pflag.Flag) {
 		switch {
-		case cmd.Name() == "serve" && strings.Contains(settings, "`--"+f.Name+"`"):
-		case cmd.Name() == "update" && create != nil && sameFlag(f, create.Flags().Lookup(f.Name)):
-			shared = append(shared, f.Name)
-		default:
+		case f.Hidden || hasSettings(cmd) && strings.Contains(settings, "`--"+f.Name+"`"):
+			return
+		case f.Usage == usualDryRun:
+			common = "\nCommon flag: --dry-run\n"
+			return
+		}
+		first := r.firstWith(cmd, strings.Join([]string{"--" + f.Name, f.Usage, f.DefValue}, "\n"))
+		switch {
+		case first == "":
 			own.AddFlag(f)
+		case shared[first] == nil:
+			firsts = append(firsts, first)
+			fallthrough
+		default:
+			shared[first] = append(shared[first], "--"+f.Name)
 		}
 	})
-	return own, shared
-}
-
-// sibling returns the command of that name beside another one, or nil.
-func sibling(cmd *cobra.Command, name string) *cobra.Command {
-	if cmd.HasParent() {
-		for _, c := range cmd.Parent().Commands() {
-			if c.Name() == name {
-				return c
-			}
-		}
+	if usages := own.FlagUsagesWrapped(cli.HelpColumns); usages != "" {
+		fmt.Fprintf(&r.text, "\nFlags:\n%s", usages)
 	}
-	return nil
+	r.text.WriteString(common)
+	for _, first := range firsts {
+		fmt.Fprintf(&r.text, "\nFlags as of %q: %s\n", first, strings.Join(shared[first], " "))
+	}
 }
 
-// sameFlag says whether the help of two flags is the same.
-func sameFlag(a, b *pflag.Flag) bool {
-	return b != nil && a.Usage == b.Usage && a.DefValue == b.DefValue
+// usualDryRun is the text of --dry-run of most commands: the introduction has it.
+const usualDryRun = "only say what would be done"
+
+// hasSettings says whether the settings of serve are flags of a command.
+func hasSettings(cmd *cobra.Command) bool {
+	return cmd.Name() == "serve" || cmd.CommandPath() == "peeklock config print"
 }
 
 // TestDocsListEverySettingOfServe checks that the reference lists every setting of serve.
