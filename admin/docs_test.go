@@ -51,13 +51,6 @@ func TestDocsDescribeTheControlAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	document.File(t, "../docs/openapi.json", string(described))
-	var rows strings.Builder
-	rows.WriteString("| request | parameters | right | |\n|---|---|---|---|\n")
-	for _, to := range (&controlAPI{c}).routes() {
-		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", strings.Replace(to.Pattern, "...", "", 1), strings.Join(to.Names(), ", "), to.Right, to.Summary)
-	}
-	document.Section(t, "../docs/getting-started/curl.md", "paths", rows.String())
-
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(described))
 	if err != nil {
 		t.Fatal(err)
