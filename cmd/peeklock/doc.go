@@ -5,13 +5,13 @@
 //	peeklock queue, message, key, bench, ...  ── clients of admin and amqp, like any other
 //
 // This package has the commands that run members, and the wiring. It has no logic of queues, protocols or clusters. Below it
-// are internal/config (settings), internal/cli (commands that are clients), internal/bench (load), and beside it cmd/listen
+// are internal/config (settings), internal/audit (the audit log), internal/cli (commands that are clients), internal/bench (load), and beside it cmd/listen
 // (ports), cmd/metrics and cmd/objects.
 //
 //	main.go commands.go        the process and the command tree
 //	dev.go serve.go            the two ways to run members
 //	member.go wiring.go        the parts of a member, and the adapters between packages
-//	config.go audit.go tls.go  settings, audit log, certificates
+//	config.go tls.go           settings, certificates
 //	listen.go socket.go profile.go  listeners, the control socket, profiles
 //	memory.go memory_guard.go  the memory limit and its parts
 //	metrics.go traces.go slow.go    observation

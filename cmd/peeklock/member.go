@@ -29,6 +29,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/audit"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -87,7 +88,7 @@ type memberParts struct {
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
 	// recentAudit keeps the newest lines of audit; nil: openMember keeps them.
-	recentAudit *recentAudit
+	recentAudit *audit.Recent
 	logger      *slog.Logger
 }
 
@@ -128,11 +129,10 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	if p.recentAudit == nil {
-		p.recentAudit = newRecentAudit(p.audit.Handler())
+		p.recentAudit = audit.NewRecent(p.audit.Handler())
 		p.audit = slog.New(p.recentAudit)
 	}
-	recent := p.recentAudit.state
-	m.node.ServeAudit(func(q topology.AuditQuery) []topology.AuditEvent { return recent.before(p.cluster.Name, q) })
+	m.node.ServeAudit(func(q topology.AuditQuery) []topology.AuditEvent { return p.recentAudit.Before(p.cluster.Name, q) })
 	p.auth.Rules, p.auth.Audit = accessRules{m.node.Router()}, p.audit
 	if p.ownNamespace != nil {
 		p.auth.OwnNamespace = p.ownNamespace(m)

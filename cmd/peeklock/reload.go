@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/audit"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
@@ -25,7 +26,7 @@ type reloader struct {
 	settings *config.Settings
 	parts    memberParts
 	member   *member
-	file     *auditFile
+	file     *audit.File
 	logger   *slog.Logger
 
 	keys    []auth.Key       // the configured keys in use
@@ -64,7 +65,7 @@ func (r *reloader) run(ctx context.Context) {
 		case <-r.hangups:
 			r.logger.InfoContext(ctx, "reload of keys, certificates and audit log was requested", "signal", "SIGHUP")
 			r.parts.expiries()
-			if err := r.file.reopen(); err != nil {
+			if err := r.file.Reopen(); err != nil {
 				r.logger.WarnContext(ctx, "failed to reopen audit log", "error", err)
 			}
 			r.failed = ""

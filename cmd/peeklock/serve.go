@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/audit"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/offline"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
@@ -67,11 +68,11 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	processors := raiseProcs(procsServe)
 	logger := config.NewLogger(p.Err, s.LogLevel, s.LogFormat)
-	audit, auditFile, err := openAudit(s, logger)
+	auditLog, auditFile, err := audit.Open(s.AuditLog, s.Name, logger)
 	if err != nil {
-		return err
+		return cli.Usage(fmt.Errorf("audit_log: %w", err))
 	}
-	defer auditFile.end(logger) //nolint:contextcheck // the lines at its end outlive ctx
+	defer auditFile.Close(logger) //nolint:contextcheck // the lines at its end outlive ctx
 	stopProfile, err := servePprof(ctx, profile, logger)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 		return err
 	}
 	parts.tracer, parts.processors = tracer, processors
-	parts.auth, parts.audit, parts.recentAudit, parts.gate = keys, audit, auditFile.recent, listed.gate()
+	parts.auth, parts.audit, parts.recentAudit, parts.gate = keys, auditLog, auditFile.Recent(), listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress, parts.connectionsPerAddressIsGiven = s.ConnectionsPerAddress, s.IsGiven("connections_per_address")
 	parts.socket, parts.trustLoopback, parts.console = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode()

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/audit"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 	"github.com/peeklock/peeklock/test/kit"
@@ -69,9 +70,9 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	}
 	t.Parallel()
 	const secret = "the-key-of-the-operators"
-	audit := filepath.Join(t.TempDir(), "audit.log")
+	auditLog := filepath.Join(t.TempDir(), "audit.log")
 	settings := fmt.Sprintf("key: %s\nkeys:\n  - {name: old, primary: short, rights: send}\n", secret)
-	m, log, stop := startAlone(t, "--config", kit.WriteFile(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", audit)
+	m, log, stop := startAlone(t, "--config", kit.WriteFile(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", auditLog)
 	wants(t, log.String(), `msg="short configured key found" name=old bytes_min=16`)
 
 	began := time.Now()
@@ -119,8 +120,8 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	end()
 	flood.Wait()
 	stop()
-	most := auditLinesMax * (1 + int(time.Since(began)/time.Minute)) // these lines in a minute
-	data := kit.Must(os.ReadFile(audit))(t)
+	most := audit.RefusalsMax * (1 + int(time.Since(began)/time.Minute)) // these lines in a minute
+	data := kit.Must(os.ReadFile(auditLog))(t)
 	told, omitted := 0, 0
 	for line := range strings.Lines(string(data)) {
 		var l struct {
@@ -138,7 +139,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 			omitted += l.Count
 		}
 	}
-	if told < auditLinesMax || told > most || omitted == 0 {
+	if told < audit.RefusalsMax || told > most || omitted == 0 {
 		t.Errorf("%d lines, %d omitted", told, omitted)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package audit
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 
 // Limits of refusals in the audit log, so that a client that guesses keys cannot fill the disk.
 const (
-	auditLinesMax   = 10 // lines of one client per auditLinesEvery; the others are counted
-	auditLinesEvery = time.Minute
-	auditClientsMax = 10_000 // clients with a count of their own; further clients share one
+	// RefusalsMax is how many refusals of one client are logged in a minute (refusalsEvery); the others are counted.
+	RefusalsMax   = 10
+	refusalsEvery = time.Minute
+	clientsMax    = 10_000 // clients with a count of their own; further clients share one
 )
 
 // isRefusal reports whether a client can cause this event of the audit log without any right.
 func isRefusal(event string) bool { return event == "login_refused" || event == "right_missing" }
 
-// refusalLimiter is a slog.Handler for the audit log that passes auditLinesMax refusals of each client
-// per auditLinesEvery, and then logs how many it omitted. It passes all other events.
+// refusalLimiter is a slog.Handler for the audit log that passes RefusalsMax refusals of each client
+// per refusalsEvery, and then logs how many it omitted. It passes all other events.
 type refusalLimiter struct {
 	to    slog.Handler
 	state *refusalCounts
@@ -65,10 +66,10 @@ func (c *refusalCounts) pass(client string) bool {
 	defer c.mu.Unlock()
 	now, count := c.now(), c.clients[client]
 	if count == nil {
-		if len(c.clients) >= auditClientsMax {
+		if len(c.clients) >= clientsMax {
 			c.forget(now)
 		}
-		if len(c.clients) >= auditClientsMax {
+		if len(c.clients) >= clientsMax {
 			client = ""
 		}
 		if count = c.clients[client]; count == nil {
@@ -76,16 +77,16 @@ func (c *refusalCounts) pass(client string) bool {
 			c.clients[client] = count
 		}
 	}
-	if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
+	if count.omitted == 0 && now.Sub(count.since) >= refusalsEvery {
 		*count = refusalCount{since: now}
 	}
-	if count.lines < auditLinesMax {
+	if count.lines < RefusalsMax {
 		count.lines++
 		return true
 	}
 	count.omitted++
 	if c.timer == nil && !c.closed {
-		c.timer = time.AfterFunc(auditLinesEvery, func() { c.logOmitted(false) })
+		c.timer = time.AfterFunc(refusalsEvery, func() { c.logOmitted(false) })
 	}
 	return false
 }
@@ -93,7 +94,7 @@ func (c *refusalCounts) pass(client string) bool {
 // forget removes clients whose interval has ended. The caller holds mu.
 func (c *refusalCounts) forget(now time.Time) {
 	for client, count := range c.clients {
-		if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
+		if count.omitted == 0 && now.Sub(count.since) >= refusalsEvery {
 			delete(c.clients, client)
 		}
 	}
@@ -108,7 +109,7 @@ func (c *refusalCounts) logOmitted(all bool) {
 	for client, count := range c.clients {
 		switch {
 		case count.omitted == 0:
-		case all || now.Sub(count.since) >= auditLinesEvery:
+		case all || now.Sub(count.since) >= refusalsEvery:
 			omitted[client] = count.omitted
 			delete(c.clients, client)
 		default:
@@ -117,7 +118,7 @@ func (c *refusalCounts) logOmitted(all bool) {
 	}
 	c.timer = nil
 	if left && !c.closed {
-		c.timer = time.AfterFunc(auditLinesEvery, func() { c.logOmitted(false) })
+		c.timer = time.AfterFunc(refusalsEvery, func() { c.logOmitted(false) })
 	}
 	c.mu.Unlock()
 	for client, count := range omitted {

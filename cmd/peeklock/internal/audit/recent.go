@@ -1,4 +1,4 @@
-package main
+package audit
 
 import (
 	"cmp"
@@ -13,14 +13,14 @@ import (
 
 // Limits of the audit events that a member keeps in memory.
 const (
-	recentAuditEventsMax = 1000
-	recentAuditBytesMax  = 1 << 20 // of all events together; the oldest ones are dropped
-	recentAuditTextMax   = 512     // bytes of one field; the rest is cut
+	recentEventsMax = 1000
+	recentBytesMax  = 1 << 20 // of all events together; the oldest ones are dropped
+	recentTextMax   = 512     // bytes of one field; the rest is cut
 )
 
-// recentAudit is a slog.Handler that passes the events of the audit log on, and keeps the newest ones. Attributes of WithAttrs, which are the
+// Recent is a slog.Handler that passes the events of the audit log on, and keeps the newest ones. Attributes of WithAttrs, which are the
 // same for all events of a member, are not kept.
-type recentAudit struct {
+type Recent struct {
 	to    slog.Handler
 	state *recentEvents
 }
@@ -40,17 +40,18 @@ type keptEvent struct {
 	bytes  int
 }
 
-func newRecentAudit(to slog.Handler) *recentAudit { return &recentAudit{to, &recentEvents{}} }
+// NewRecent returns a handler that passes events on to another one.
+func NewRecent(to slog.Handler) *Recent { return &Recent{to, &recentEvents{}} }
 
 // Enabled implements slog.Handler. Events are kept whatever the level of the log is.
-func (*recentAudit) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (*Recent) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
 // Handle implements slog.Handler.
-func (h *recentAudit) Handle(ctx context.Context, r slog.Record) error {
+func (h *Recent) Handle(ctx context.Context, r slog.Record) error {
 	kept := keptEvent{event: topology.AuditEvent{At: r.Time.UTC()}, bytes: keptEventBytes}
 	r.Attrs(func(a slog.Attr) bool {
 		text := a.Value.Resolve().String()
-		text = strings.ToValidUTF8(text[:min(len(text), recentAuditTextMax)], "")
+		text = strings.ToValidUTF8(text[:min(len(text), recentTextMax)], "")
 		if a.Key == "event" {
 			kept.event.Event = text
 		} else {
@@ -80,15 +81,16 @@ func (s *recentEvents) keep(e keptEvent) {
 	e.event.Number = s.number
 	s.events, s.bytes = append(s.events, e), s.bytes+e.bytes
 	drop := 0
-	for len(s.events)-drop > recentAuditEventsMax || s.bytes > recentAuditBytesMax && drop < len(s.events)-1 {
+	for len(s.events)-drop > recentEventsMax || s.bytes > recentBytesMax && drop < len(s.events)-1 {
 		s.bytes -= s.events[drop].bytes
 		drop++
 	}
 	s.events = slices.Delete(s.events, 0, drop)
 }
 
-// before returns the events of a member before the cursor of a query, newest first.
-func (s *recentEvents) before(member string, q topology.AuditQuery) []topology.AuditEvent {
+// Before returns the events of a member before the cursor of a query, newest first, at most topology.AuditPageMax.
+func (h *Recent) Before(member string, q topology.AuditQuery) []topology.AuditEvent {
+	s := h.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// By time, because the clock may have been set back.
@@ -121,11 +123,11 @@ func isBefore(e *topology.AuditEvent, c *topology.AuditCursor) bool {
 }
 
 // WithAttrs implements slog.Handler.
-func (h *recentAudit) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &recentAudit{h.to.WithAttrs(attrs), h.state}
+func (h *Recent) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Recent{h.to.WithAttrs(attrs), h.state}
 }
 
 // WithGroup implements slog.Handler.
-func (h *recentAudit) WithGroup(name string) slog.Handler {
-	return &recentAudit{h.to.WithGroup(name), h.state}
+func (h *Recent) WithGroup(name string) slog.Handler {
+	return &Recent{h.to.WithGroup(name), h.state}
 }
