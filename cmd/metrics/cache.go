@@ -9,6 +9,12 @@ import (
 	"time"
 )
 
+// Limits of scrapes.
+const (
+	snapshotEvery = time.Second // maximum age of a snapshot or an answer that is used again
+	scrapesMax    = 4           // concurrent scrapes; more are answered with 503
+)
+
 // cache answers scrapes with the last answer while it is recent, so that any number of scrapes encodes the metrics once in
 // snapshotEvery for each form of the answer. It is safe for concurrent use.
 type cache struct {

@@ -72,12 +72,6 @@ func entityFamilies() []family {
 	}
 }
 
-// ofEntity is a number that a gateway knows of an entity.
-type ofEntity struct {
-	namespace, kind, entity string
-	count                   float64
-}
-
 func eachEntity(list []ofEntity, to emit) {
 	for i := range list {
 		to(list[i].count, list[i].namespace, list[i].kind, list[i].entity)

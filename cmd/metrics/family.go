@@ -114,6 +114,12 @@ type statsSnapshot struct {
 	hasMemory      bool
 }
 
+// ofEntity is a number that a gateway knows of an entity.
+type ofEntity struct {
+	namespace, kind, entity string
+	count                   float64
+}
+
 // Memory is the memory of the process, in bytes.
 type Memory struct {
 	Limit    int64 // of the process

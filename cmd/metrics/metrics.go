@@ -25,8 +25,6 @@ const (
 	// EntitiesMax is the largest number of entities that a member can show, with 23 series each. A scrape of so many
 	// takes 0.4 s of CPU time (BenchmarkScrapeOfManyEntities).
 	EntitiesMax   = 3000
-	snapshotEvery = time.Second // maximum age of a snapshot that is used again
-	scrapesMax    = 4           // concurrent scrapes; more are answered with 503
 	scrapeTimeMax = 10 * time.Second
 )
 
