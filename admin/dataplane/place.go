@@ -9,6 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+const answerMax = 15 * time.Second // to write an answer after the wait
+
 // place is the place of a request among those in flight, and the bytes that it holds. It belongs to the goroutine of its request.
 type place struct {
 	slots   chan struct{}
@@ -18,10 +20,10 @@ type place struct {
 	given   bool
 }
 
-// place takes a place for a request of an owner, whose account it closes. Errors wrap fsm.ServerBusy.
-func (s *Server) place(t target, of *account.Account) (*place, error) {
+// place takes a place for a request of an owner, which may wait for a message, and whose account it closes. Errors wrap fsm.ServerBusy.
+func (s *Server) place(waits bool, of *account.Account) (*place, error) {
 	p := &place{slots: s.requests, of: account.HTTPMessages, account: of}
-	if t.do.waits {
+	if waits {
 		p.slots, p.of = s.polls, account.HTTPPolls
 	}
 	if !p.account.Take(p.of, 1) {

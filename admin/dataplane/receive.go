@@ -13,7 +13,6 @@ import (
 const (
 	waitDefault = time.Minute
 	waitMax     = 230 * time.Second // load balancers of the service close a silent connection after it
-	answerMax   = 15 * time.Second  // to write an answer after the wait
 
 	copiesOfAnswer         = 2         // of a message while it is answered: as it is stored, and decoded
 	allowedMessageBytesMax = 100 << 20 // of the largest message that an entity can allow

@@ -55,7 +55,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	if from.Token != "" {
 		of = s.config.Accounts.Open(account.Owner{Namespace: uint32(namespace), Key: grant.Name})
 	}
-	held, err := s.place(t, of)
+	held, err := s.place(t.do.waits, of)
 	if err != nil {
 		return err
 	}
