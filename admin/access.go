@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -118,12 +119,12 @@ func (s *controlAPI) putAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replace, err := boolParameter(r, "replace")
+	replace, err := input.Bool(r, "replace")
 	if err != nil {
 		return err
 	}
 	var asked entity.AccessRuleRequest
-	if err := decodeBody(r, &asked, "name, rights, primaryKey, secondaryKey"); err != nil {
+	if err := input.Decode(r, &asked, "name, rights, primaryKey, secondaryKey"); err != nil {
 		return err
 	}
 	if asked.Name != "" && asked.Name != rule {
@@ -187,7 +188,7 @@ func (s *controlAPI) regenerate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var asked api.RegenerateRequest
-	if err := decodeBody(r, &asked, "rule and which"); err != nil {
+	if err := input.Decode(r, &asked, "rule and which"); err != nil {
 		return err
 	}
 	if asked.Which != api.KeyPrimary && asked.Which != api.KeySecondary {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -51,7 +52,7 @@ func (s *core) admit(r *http.Request, n operation.Right, entityName string) (*ht
 // caller may learn that.
 func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
 	query := r.URL.Query()
-	if isATOM(r) || !query.Has(namespaceParameter) {
+	if isATOM(r) || !query.Has(input.NamespaceParameter) {
 		v.namespace, err = s.config.Control.NamespaceByHost(r.Context(), r.Host)
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err
 		return nil, err
 	}
 	v.namesNamespace = true
-	name := query.Get(namespaceParameter)
+	name := query.Get(input.NamespaceParameter)
 	if err := checkNamespaceName(name); err != nil {
 		return nil, err
 	}

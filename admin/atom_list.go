@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -42,9 +43,9 @@ func readPage(r *http.Request, isFiltered bool) (atom.Page, error) {
 		case err != nil:
 			err = fmt.Errorf("%w: query, position %d: %w", fsm.InvalidArgument, at, err)
 		case name == "$skip":
-			p.Skip, err = numberIn(name, value, 0, 0, atomSkipMax)
+			p.Skip, err = input.NumberIn(name, value, 0, 0, atomSkipMax)
 		case name == "$top":
-			p.Top, err = numberIn(name, value, atomPageNormal, 1, atomPageMax)
+			p.Top, err = input.NumberIn(name, value, atomPageNormal, 1, atomPageMax)
 		case name == "$filter" && isFiltered:
 			p.Filter, err = atom.ParseFilter(value)
 		default:

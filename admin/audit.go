@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -49,7 +50,7 @@ const auditNormal = 100
 
 // listAudit is GET /v1/audit?after=&max=: the newest audit events of all members.
 func (s *operatorAPI) listAudit(w http.ResponseWriter, r *http.Request) error {
-	most, err := numberParameter(r, "max", auditNormal, 1, topology.AuditPageMax)
+	most, err := input.Number(r, "max", auditNormal, 1, topology.AuditPageMax)
 	if err != nil {
 		return err
 	}

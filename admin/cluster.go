@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/condition"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -76,7 +77,7 @@ func connectionNamespace(r *http.Request) fsm.NamespaceID {
 
 // listConnections is GET /v1/connections?after=&max=: the AMQP connections of all members.
 func (s *controlAPI) listConnections(w http.ResponseWriter, r *http.Request) error {
-	most, err := numberParameter(r, "max", connectionsNormal, 1, topology.ConnectionsMax)
+	most, err := input.Number(r, "max", connectionsNormal, 1, topology.ConnectionsMax)
 	if err != nil {
 		return err
 	}
@@ -110,11 +111,11 @@ const (
 // listRates is GET /v1/rates?max=&total=true: the current rates of the busiest entities of the namespace, busiest first. The total has
 // the samples of the last hour.
 func (s *controlAPI) listRates(w http.ResponseWriter, r *http.Request) error {
-	limit, err := numberParameter(r, "max", ratesNormal, 1, ratesMax)
+	limit, err := input.Number(r, "max", ratesNormal, 1, ratesMax)
 	if err != nil {
 		return err
 	}
-	withTotal, err := boolParameter(r, "total")
+	withTotal, err := input.Bool(r, "total")
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (s *controlAPI) listRates(w http.ResponseWriter, r *http.Request) error {
 // showRates is GET /v1/rates/{name}: the rates of one entity, with the samples of the last hour. An entity without messages in that hour
 // has no samples.
 func (s *controlAPI) showRates(w http.ResponseWriter, r *http.Request) error {
-	name, err := messageEntityName(r)
+	name, err := input.MessageEntityName(r)
 	if err != nil {
 		return err
 	}

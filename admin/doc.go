@@ -11,7 +11,7 @@
 //
 //	core.go slot.go guard.go                      the core: configuration, limits, credentials
 //	admit.go context.go audit.go                  access to a namespace; the audit log
-//	problem.go dialect.go body.go name.go         answers, errors and parameters of both APIs
+//	problem.go dialect.go                         answers and errors of both APIs
 //	routes.go entity.go rule.go session.go        controlAPI
 //	access.go namespace.go                        controlAPI: keys and namespaces
 //	operate.go cluster.go backup.go               operatorAPI
@@ -20,7 +20,8 @@
 //
 // cmd/peeklock opens a [Server]. The package knows the cluster only through [Control], and credentials only through
 // [Authority]; it maps each fsm.Code in an error to an HTTP status by one table (problem.go). Package admin/entity has the
-// model of entities, admin/atom the documents of the service's API, admin/console the web console, admin/connection the connections of a listener.
+// model of entities, admin/atom the documents of the service's API, admin/console the web console, admin/connection the connections of a listener,
+// admin/input what requests say.
 //
 // Invariants:
 //

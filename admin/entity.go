@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/condition"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -60,15 +61,15 @@ func (s *controlAPI) count(r *http.Request, entities []fsm.Entity, counts []*fsm
 // list is GET /v1/queues?after=&max=&counts=true and the like; for subscriptions, topic= names the topic.
 func (s *controlAPI) list(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
+		limit, err := input.Number(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
 		if err != nil {
 			return err
 		}
-		withCounts, err := boolParameter(r, "counts")
+		withCounts, err := input.Bool(r, "counts")
 		if err != nil {
 			return err
 		}
-		onlyAvailable, err := boolParameter(r, "available")
+		onlyAvailable, err := input.Bool(r, "available")
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (s *controlAPI) topicOf(r *http.Request) (string, error) {
 // show is GET /v1/queues/{name} and the like, always with counts.
 func (s *controlAPI) show(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := nameInPath(kind, r)
+		name, err := input.Name(kind, r)
 		if err != nil {
 			return err
 		}
@@ -133,11 +134,11 @@ func (s *controlAPI) show(kind fsm.EntityKind) handler {
 // create is PUT /v1/queues/{name} and the like; without a body all settings have their defaults.
 func (s *controlAPI) create(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := nameInPath(kind, r)
+		name, err := input.Name(kind, r)
 		if err != nil {
 			return err
 		}
-		asked, rule, err := decodeCreation(kind, r)
+		asked, rule, err := input.DecodeCreation(kind, r)
 		if err != nil {
 			return err
 		}
@@ -165,11 +166,11 @@ func (s *controlAPI) create(kind fsm.EntityKind) handler {
 // may be lost, since the last write wins.
 func (s *controlAPI) update(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := nameInPath(kind, r)
+		name, err := input.Name(kind, r)
 		if err != nil {
 			return err
 		}
-		asked, err := decodeSettings(kind, r)
+		asked, err := input.DecodeSettings(kind, r)
 		if err != nil {
 			return err
 		}
@@ -199,7 +200,7 @@ func (s *controlAPI) update(kind fsm.EntityKind) handler {
 // remove is DELETE /v1/queues/{name} and the like. It deletes the messages, too, and with a topic its subscriptions.
 func (s *controlAPI) remove(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := nameInPath(kind, r)
+		name, err := input.Name(kind, r)
 		if err != nil {
 			return err
 		}
@@ -214,12 +215,12 @@ func (s *controlAPI) remove(kind fsm.EntityKind) handler {
 // purge is POST /v1/purge/{queue or subscription}: it removes ready messages, oldest first. A count of 0
 // means that no more are left, a count below max does not: expired messages are not counted.
 func (s *controlAPI) purge(w http.ResponseWriter, r *http.Request) error {
-	name, err := messageEntityName(r)
+	name, err := input.MessageEntityName(r)
 	if err != nil {
 		return err
 	}
 	asked := api.PurgeRequest{Max: purgeMessagesMax}
-	if err := decodeBody(r, &asked, "subQueue, before and max"); err != nil {
+	if err := input.Decode(r, &asked, "subQueue, before and max"); err != nil {
 		return err
 	}
 	sub, err := inspect.SubQueue(asked.SubQueue)

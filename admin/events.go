@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/condition"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
@@ -298,7 +299,7 @@ func (s *controlAPI) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	most, err := numberParameter(r, "max", 0, 0, streamLinesMax)
+	most, err := input.Number(r, "max", 0, 0, streamLinesMax)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/connection"
 	"github.com/peeklock/peeklock/admin/dataplane"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
@@ -36,7 +37,7 @@ func (s *core) finderAt(r *http.Request) (*inspect.Finder, inspect.Place, error)
 	if s.config.Finder == nil {
 		return nil, inspect.Place{}, fmt.Errorf("%w: this server has no messages", fsm.NotImplemented)
 	}
-	name, err := messageEntityName(r)
+	name, err := input.MessageEntityName(r)
 	at := inspect.Place{Namespace: contextOf(r).namespace, Name: name}
 	if held := slotOf(r); held != nil {
 		at.Account = held.account
@@ -102,10 +103,10 @@ func (s *core) lookOf(r *http.Request) (l look, err error) {
 	if l.selection, err = selectionOf(r); err != nil {
 		return l, err
 	}
-	if l.most, err = numberParameter(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax); err != nil {
+	if l.most, err = input.Number(r, "max", inspect.PeekMessagesNormal, 1, inspect.PeekMessagesMax); err != nil {
 		return l, err
 	}
-	l.bodyMax, err = numberParameter(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
+	l.bodyMax, err = input.Number(r, "bodyBytes", inspect.PeekBodyNormal, 1, inspect.PeekBodyMax)
 	return l, err
 }
 
@@ -193,7 +194,7 @@ func (s *controlAPI) messagesToChange(r *http.Request, asked any, possible strin
 	if err != nil {
 		return nil, inspect.Place{}, err
 	}
-	return finder, at, decodeBody(r, asked, possible)
+	return finder, at, input.Decode(r, asked, possible)
 }
 
 func (s *controlAPI) changeMessages(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, do inspect.Action, asked *api.MessageChange) error {

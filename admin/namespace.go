@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/amqp/account"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -31,7 +32,7 @@ const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities,
 
 // listNamespaces is GET /v1/namespaces?after=&max=.
 func (s *controlAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
+	limit, err := input.Number(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (s *controlAPI) createNamespace(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	var asked api.NamespaceRequest
-	if err := decodeBody(r, &asked, namespaceSettings+" and accessRules"); err != nil {
+	if err := input.Decode(r, &asked, namespaceSettings+" and accessRules"); err != nil {
 		return err
 	}
 	settings, err := applyTo(asked.NamespaceSettings, fsm.NamespaceSettings{})
@@ -118,7 +119,7 @@ func (s *controlAPI) createNamespace(w http.ResponseWriter, r *http.Request) err
 // updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits are kept.
 func (s *controlAPI) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	var asked api.NamespaceSettings
-	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
+	if err := input.Decode(r, &asked, namespaceSettings); err != nil {
 		return err
 	}
 	namespace, err := s.namespaceInPath(r)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/operation"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
@@ -197,7 +198,7 @@ func findMember(all []fsm.Member, text string) (fsm.Member, error) {
 // updateMember is PATCH /v1/members/{member}.
 func (s *operatorAPI) updateMember(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MemberChange
-	if err := decodeBody(r, &asked, "zone, weight"); err != nil {
+	if err := input.Decode(r, &asked, "zone, weight"); err != nil {
 		return err
 	}
 	switch {
@@ -239,7 +240,7 @@ func (s *operatorAPI) memberAction(do func(Operations, context.Context, fsm.Memb
 		if !isRisky {
 			possible = "nothing"
 		}
-		if err := decodeBody(r, &asked, possible); err != nil {
+		if err := input.Decode(r, &asked, possible); err != nil {
 			return err
 		}
 		m, err := s.resolveMember(r.Context(), r.PathValue("name"))
@@ -278,7 +279,7 @@ func (s *operatorAPI) checkRisk(ctx context.Context, m *fsm.Member, force bool) 
 // logNote is POST /v1/notes: it logs a report of a program whose own output is lost, such as a hook of Kubernetes.
 func (s *operatorAPI) logNote(w http.ResponseWriter, r *http.Request) error {
 	var note api.Note
-	if err := decodeBody(r, &note, "source and text"); err != nil {
+	if err := input.Decode(r, &note, "source and text"); err != nil {
 		return err
 	}
 	if note.Text == "" || len(note.Text) > api.NoteBytesMax || len(note.Source) > api.NoteSourceBytesMax {
@@ -292,7 +293,7 @@ func (s *operatorAPI) logNote(w http.ResponseWriter, r *http.Request) error {
 // replaceMember is POST /v1/members/{member}/replace.
 func (s *operatorAPI) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MemberReplacement
-	if err := decodeBody(r, &asked, "with and force"); err != nil {
+	if err := input.Decode(r, &asked, "with and force"); err != nil {
 		return err
 	}
 	old, err := s.resolveMember(r.Context(), r.PathValue("name"))
@@ -325,7 +326,7 @@ func partitionInPath(r *http.Request) (fsm.PartitionID, error) {
 // partitionAction is POST /v1/partitions/{id}/pause and the like.
 func (s *operatorAPI) partitionAction(do func(Operations, context.Context, fsm.PartitionID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
+		if err := input.Decode(r, &struct{}{}, "nothing"); err != nil {
 			return err
 		}
 		id, err := partitionInPath(r)
@@ -344,7 +345,7 @@ func (s *operatorAPI) partitionAction(do func(Operations, context.Context, fsm.P
 // recorded.
 func (s *operatorAPI) movePartition(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MoveRequest
-	if err := decodeBody(r, &asked, "members"); err != nil {
+	if err := input.Decode(r, &asked, "members"); err != nil {
 		return err
 	}
 	id, err := partitionInPath(r)
@@ -376,7 +377,7 @@ func (s *operatorAPI) movePartition(w http.ResponseWriter, r *http.Request) erro
 // transferLeader is POST /v1/partitions/{id}/transfer.
 func (s *operatorAPI) transferLeader(w http.ResponseWriter, r *http.Request) error {
 	var asked api.TransferRequest
-	if err := decodeBody(r, &asked, "to"); err != nil {
+	if err := input.Decode(r, &asked, "to"); err != nil {
 		return err
 	}
 	id, err := partitionOrCatalogInPath(r)
@@ -406,7 +407,7 @@ func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 // grow is POST /v1/partitions.
 func (s *operatorAPI) grow(w http.ResponseWriter, r *http.Request) error {
 	var asked api.GrowRequest
-	if err := decodeBody(r, &asked, "add"); err != nil {
+	if err := input.Decode(r, &asked, "add"); err != nil {
 		return err
 	}
 	if asked.Add < 1 || asked.Add > growthMax {
@@ -423,7 +424,7 @@ func (s *operatorAPI) grow(w http.ResponseWriter, r *http.Request) error {
 // holdFormatLevel is PUT /v1/format-level.
 func (s *operatorAPI) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
 	var asked api.FormatLevelRequest
-	err := decodeBody(r, &asked, "max")
+	err := input.Decode(r, &asked, "max")
 	if err == nil {
 		err = s.config.Control.HoldFormatLevel(r.Context(), asked.Max)
 	}
@@ -436,7 +437,7 @@ func (s *operatorAPI) holdFormatLevel(w http.ResponseWriter, r *http.Request) er
 
 // confirmTime is POST /v1/confirm-time.
 func (s *operatorAPI) confirmTime(w http.ResponseWriter, r *http.Request) error {
-	if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
+	if err := input.Decode(r, &struct{}{}, "nothing"); err != nil {
 		return err
 	}
 	step, err := s.config.Control.ConfirmTime(r.Context())
@@ -470,7 +471,7 @@ func (s *operatorAPI) planRebalance(w http.ResponseWriter, r *http.Request) erro
 // rebalance is POST /v1/rebalance. It answers with the recorded moves.
 func (s *operatorAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var asked api.Plan
-	err := decodeBody(r, &asked, "moves")
+	err := input.Decode(r, &asked, "moves")
 	if err == nil && len(asked.Moves) > planMovesMax {
 		err = fmt.Errorf("%w: moves: at most %d", fsm.InvalidArgument, planMovesMax)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/admin/openapi"
 	"github.com/peeklock/peeklock/admin/operation"
@@ -333,7 +334,7 @@ func (s *controlAPI) serveRoute(to *route) http.HandlerFunc {
 // take checks the parameters of a request, charges its price, and counts its answer until that is known. Errors wrap
 // fsm.InvalidArgument or fsm.ServerBusy.
 func (to *route) take(r *http.Request) error {
-	if err := checkParameters(r, to.Names()...); err != nil {
+	if err := input.CheckParameters(r, to.Names()...); err != nil {
 		return err
 	}
 	query := r.URL.Query()

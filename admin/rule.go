@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 	"github.com/peeklock/peeklock/fsm"
@@ -27,12 +28,12 @@ func (s *controlAPI) putRule(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replace, err := boolParameter(r, "replace")
+	replace, err := input.Bool(r, "replace")
 	if err != nil {
 		return err
 	}
 	var asked entity.Rule
-	if err := decodeBody(r, &asked, entity.RuleFields); err != nil {
+	if err := input.Decode(r, &asked, entity.RuleFields); err != nil {
 		return err
 	}
 	if asked.Name == "" {
@@ -62,15 +63,15 @@ func (s *controlAPI) getRules(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("name") {
 		return s.showRule(w, r)
 	}
-	path, err := nameInPath(fsm.SubscriptionEntity, r)
+	path, err := input.Name(fsm.SubscriptionEntity, r)
 	if err != nil {
 		return err
 	}
-	limit, err := numberParameter(r, "max", pageRulesNormal, 1, pageRulesMax)
+	limit, err := input.Number(r, "max", pageRulesNormal, 1, pageRulesMax)
 	if err != nil {
 		return err
 	}
-	skip, err := numberParameter(r, "skip", 0, 0, 1<<31-1)
+	skip, err := input.Number(r, "skip", 0, 0, 1<<31-1)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (s *controlAPI) deleteRule(w http.ResponseWriter, r *http.Request) error {
 // ruleName is the subscription in the path and the rule in the parameter: the names of rules may contain characters
 // that a path cannot, as $Default does.
 func ruleName(r *http.Request) (path, name string, err error) {
-	if path, err = nameInPath(fsm.SubscriptionEntity, r); err != nil {
+	if path, err = input.Name(fsm.SubscriptionEntity, r); err != nil {
 		return "", "", err
 	}
 	if name = r.URL.Query().Get("name"); name == "" {
@@ -164,12 +165,12 @@ const ruleTestMax = 20_000
 // testRules is POST /v1/rule-test/{topic}: it evaluates the rules of all subscriptions for the message in the body, which is
 // not sent. Actions are not performed: their messages differ only in what the actions set.
 func (s *controlAPI) testRules(w http.ResponseWriter, r *http.Request) error {
-	topic, err := nameInPath(fsm.TopicEntity, r)
+	topic, err := input.Name(fsm.TopicEntity, r)
 	if err != nil {
 		return err
 	}
 	var asked jsonmessage.Message
-	if err := decodeBody(r, &asked, "the fields of a message, such as body, subject and properties"); err != nil {
+	if err := input.Decode(r, &asked, "the fields of a message, such as body, subject and properties"); err != nil {
 		return err
 	}
 	sample, err := inspect.NewSample(&asked, time.Now())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/input"
 	"github.com/peeklock/peeklock/admin/inspect"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -19,15 +20,15 @@ const (
 // getSessions is GET /v1/sessions/{queue or subscription}?skip=&max=: the sessions that have
 // messages or a state.
 func (s *controlAPI) getSessions(w http.ResponseWriter, r *http.Request) error {
-	path, err := messageEntityName(r)
+	path, err := input.MessageEntityName(r)
 	if err != nil {
 		return err
 	}
-	limit, err := numberParameter(r, "max", pageSessionsNormal, 1, pageSessionsMax)
+	limit, err := input.Number(r, "max", pageSessionsNormal, 1, pageSessionsMax)
 	if err != nil {
 		return err
 	}
-	skip, err := numberParameter(r, "skip", 0, 0, 1<<31-1)
+	skip, err := input.Number(r, "skip", 0, 0, 1<<31-1)
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (s *controlAPI) getSessionState(w http.ResponseWriter, r *http.Request, fin
 // putSessionState is PUT of the same, also while a receiver holds the session.
 func (s *controlAPI) putSessionState(w http.ResponseWriter, r *http.Request, finder *inspect.Finder, at inspect.Place, session string) error {
 	var asked api.SessionStateRequest
-	if err := decodeBody(r, &asked, "state"); err != nil {
+	if err := input.Decode(r, &asked, "state"); err != nil {
 		return err
 	}
 	if asked.State == nil {

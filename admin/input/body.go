@@ -1,4 +1,4 @@
-package admin
+package input
 
 import (
 	"encoding/json"
@@ -13,9 +13,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// decodeBody decodes a JSON object; without a body value does not change. Unknown fields are refused: a
-// misspelt one must not appear to work.
-func decodeBody(r *http.Request, value any, possible string) error {
+// Decode decodes a JSON object; without a body value does not change. Unknown fields are refused: a
+// misspelt one must not appear to work. possible names the fields for the error. Errors wrap fsm.InvalidArgument, fsm.MessageTooLarge
+// or fsm.ServerBusy.
+func Decode(r *http.Request, value any, possible string) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(value)
@@ -32,24 +33,25 @@ func decodeBody(r *http.Request, value any, possible string) error {
 	case errors.Is(err, fsm.ServerBusy): // there was no slot for the request
 		return err
 	case errors.As(err, &tooLarge):
-		return fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, bodyBytesMax)
+		return fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, tooLarge.Limit)
 	}
 	return fmt.Errorf("%w: the body: %s; possible are %s", fsm.InvalidArgument, strings.TrimPrefix(err.Error(), "json: "), possible)
 }
 
-func decodeSettings(kind fsm.EntityKind, r *http.Request) (entity.Settings, error) {
+// DecodeSettings decodes the settings of an entity. Errors are those of Decode.
+func DecodeSettings(kind fsm.EntityKind, r *http.Request) (entity.Settings, error) {
 	var settings entity.Settings
-	return settings, decodeBody(r, &settings, entity.SettingNames(kind))
+	return settings, Decode(r, &settings, entity.SettingNames(kind))
 }
 
-// decodeCreation is decodeSettings with the first rule of a new subscription, nil for the default one.
-func decodeCreation(kind fsm.EntityKind, r *http.Request) (entity.Settings, *fsm.Rule, error) {
+// DecodeCreation is DecodeSettings with the first rule of a new subscription, nil for the default one.
+func DecodeCreation(kind fsm.EntityKind, r *http.Request) (entity.Settings, *fsm.Rule, error) {
 	if kind != fsm.SubscriptionEntity {
-		settings, err := decodeSettings(kind, r)
+		settings, err := DecodeSettings(kind, r)
 		return settings, nil, err
 	}
 	var asked api.SubscriptionRequest
-	if err := decodeBody(r, &asked, entity.SettingNames(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
+	if err := Decode(r, &asked, entity.SettingNames(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
 		return asked.Settings, nil, err
 	}
 	if asked.DefaultRule.Name == "" {
