@@ -280,7 +280,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 			p.markAllReady(a.batch)
 		}
 	}
-	wake := p.leading && (p.submissions.count > 0 || p.hasLocksToPropose() || p.oversleepsPulseLocked())
+	wake := p.leading && (p.submissions.Len() > 0 || p.hasLocksToPropose() || p.oversleepsPulseLocked())
 	p.mu.Unlock()
 	if wake {
 		p.notify()

@@ -14,27 +14,22 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/entrysum"
+	"github.com/peeklock/peeklock/partition/lanes"
 )
 
 // The limits of proposing.
 const (
 	entryCommandsMax = 256
-	entryLocksMin    = 64        // commands of an entry that are left for locks, if so many wait
-	entryBytesMax    = 512 << 10 // of commands, and messageCost for each message, unless a single command has more
-	entriesInFlight  = 4         // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
-	queueCommandsMax = 1 << 16   // waiting for an entry
-	queueBytesMax    = 64 << 20
+	entryLocksMin    = 64                    // commands of an entry that are left for locks, if so many wait
+	entryBytesMax    = 512 << 10             // of commands, and what their messages cost in addition, unless a single command has more
+	entriesInFlight  = 4                     // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
 	futureWatchAfter = 25 * time.Millisecond // an entry in flight for longer gets a goroutine on its future
 	pulseIntervalMin = time.Millisecond      // between two pulses at least
 	bodyReadBytesMax = 64 << 20              // being read from disk: above it no further locks are proposed
 )
 
 // submission is a command that waits for an entry.
-type submission struct {
-	info    fsm.CommandInfo
-	command []byte
-	done    func(Answer)
-}
+type submission = lanes.Command[func(Answer)]
 
 // item is a command of an entry in flight.
 type item struct {
@@ -97,7 +92,7 @@ type proposer struct {
 	transferring       bool
 	term               uint64
 	barrier            uint64 // everything up to this index is applied
-	submissions        lanes
+	submissions        lanes.Queue[func(Answer)]
 	oldestSince        time.Time // time since which the oldest submission waits; meaningless while there is none
 	inFlight           []*batch
 	nextID             uint64
@@ -154,8 +149,8 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		done(Answer{Outcome: Refused, Final: true, Result: fsm.Result{Code: full}})
 		return
 	}
-	first := p.submissions.count == 0
-	if readOnly || early || p.holdsTaking(info.Kind) || !p.submissions.add(namespace, submission{info, command, done}) {
+	first := p.submissions.Len() == 0
+	if readOnly || early || p.holdsTaking(info.Kind) || !p.submissions.Add(namespace, submission{Info: info, Bytes: command, Done: done}) {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
@@ -203,7 +198,7 @@ func (p *proposer) addStatus(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.IsLeader, s.Transferring = p.leading, p.transferring
-	s.Queued, s.InFlight, s.Waiting = p.submissions.count, len(p.inFlight), p.waiterCount
+	s.Queued, s.InFlight, s.Waiting = p.submissions.Len(), len(p.inFlight), p.waiterCount
 }
 
 // becomeLeader opens the group for submissions.
@@ -243,15 +238,15 @@ func (p *proposer) endLeadership(inflight Outcome, before uint64) bool {
 	was := p.leading
 	p.leading, p.transferring, p.pulseInFlight = false, false, false
 	p.transferStuckSince = time.Time{}
-	queue := p.submissions.all()
+	queue := p.submissions.All()
 	batches := p.inFlight
 	waiters := p.takeAllWaiters()
-	p.submissions, p.inFlight = lanes{}, nil
+	p.submissions, p.inFlight = lanes.Queue[func(Answer)]{}, nil
 	p.inFlightCount.Store(0)
 	p.reset()
 	p.mu.Unlock()
 	for _, s := range queue {
-		s.done(Answer{Outcome: Refused})
+		s.Done(Answer{Outcome: Refused})
 	}
 	for _, w := range waiters {
 		w.answer(Answer{Outcome: Refused})
@@ -336,8 +331,8 @@ func (p *proposer) gathers() bool {
 	for _, b := range p.inFlight {
 		inFlight += len(b.items)
 	}
-	queued := p.submissions.count + len(p.proposeNow) + len(p.ready)
-	return queued < min(inFlight, entryCommandsMax) && p.submissions.bytes < entryBytesMax
+	queued := p.submissions.Len() + len(p.proposeNow) + len(p.ready)
+	return queued < min(inFlight, entryCommandsMax) && p.submissions.Bytes() < entryBytesMax
 }
 
 // pulseDue reports whether a pulse should be proposed. Called with mu held.
@@ -355,7 +350,7 @@ func (p *proposer) compose(now time.Time) *batch {
 	if !p.canPropose() {
 		return nil
 	}
-	queued := p.submissions.count > 0
+	queued := p.submissions.Len() > 0
 	if !queued && !p.hasLocksToPropose() && !p.pulseDue(now) {
 		return nil
 	}
@@ -375,14 +370,14 @@ func (p *proposer) compose(now time.Time) *batch {
 		if size > 0 {
 			left = entryBytesMax - size
 		}
-		s, ok := p.submissions.take(left)
+		s, cost, ok := p.submissions.Take(left)
 		if !ok {
 			break
 		}
-		size += s.cost()
-		it := item{done: s.done}
-		p.countSends(b, &s.info, &it)
-		b.add(s.command, it)
+		size += cost
+		it := item{done: s.Done}
+		p.countSends(b, &s.Info, &it)
+		b.add(s.Bytes, it)
 	}
 	p.addLocks(b)
 	if len(b.items) == 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/lanes"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -58,12 +59,13 @@ func TestStatsCountTheWork(t *testing.T) {
 	}
 	// Refused commands are counted: nothing is accepted while the queue is full.
 	g.proposer.mu.Lock()
-	g.proposer.submissions.bytes += queueBytesMax
+	g.proposer.transferring = true // so that no entry takes it
+	g.proposer.submissions.Add(1, submission{Bytes: make([]byte, lanes.BytesMax)})
 	g.proposer.mu.Unlock()
 	refused := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(5, nil)), func(x Answer) { refused <- x })
 	g.proposer.mu.Lock()
-	g.proposer.submissions.bytes -= queueBytesMax
+	g.proposer.submissions, g.proposer.transferring = lanes.Queue[func(Answer)]{}, false
 	g.proposer.mu.Unlock()
 	if x := <-refused; x.Outcome != Refused || g.Stats().Refused != 1 {
 		t.Errorf("refused: %+v, %d counted", x, g.Stats().Refused)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/lanes"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -319,7 +320,7 @@ func TestOverloadIsRefused(t *testing.T) {
 				}
 			})
 		}
-		if got := g.Status().Queued; got > queueBytesMax>>20+1 {
+		if got := g.Status().Queued; got > lanes.BytesMax>>20+1 {
 			t.Errorf("%d queued", got)
 		}
 		g.proposer.mu.Lock()

@@ -35,13 +35,14 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/lanes", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
 		"partition/entrysum":  {},
 		"partition/histogram": {},
 		"partition/journal":   {"partition/disk"},
+		"partition/lanes":     {"fsm"},
 		"partition/logging":   {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/savedlog":  {"fsm"},
