@@ -13,14 +13,16 @@ import (
 // unsettled messages, who holds a lock; and that pages, namespaces and texts are bounded.
 func TestConnectionsAreListed(t *testing.T) {
 	t.Parallel()
-	broker := newFakeBroker("orders")
+	broker := newFakeBroker("orders", "other")
 	broker.messages(t, "orders", 3)
 	s, p := piped(t, broker, func(c *Config) { c.ContainerID = "member-a" })
 	p.login()
 	p.receiver(0, "orders")
 	p.credit(0, 0, 5)
 	p.deliveries(3)
-	p.sender(1, "orders")
+	p.sender(1, "other")
+	p.transfer(1, 0, encodedMessage(t, nil))
+	p.accepted()
 	for range 2 {
 		connect(t, s).login()
 	}
@@ -33,9 +35,13 @@ func TestConnectionsAreListed(t *testing.T) {
 	if first.Member != "member-a" || !strings.HasPrefix(first.ID, "member-a-") || first.NamespaceID != fsm.DefaultNamespace || first.Sessions != 1 || first.LinkCount != 2 {
 		t.Errorf("the first connection is %+v", first)
 	}
+	if first.Received != 1 || first.Delivered != 3 || first.MemoryBytes < 3*unsettledBytes || first.Restricted {
+		t.Errorf("the first connection has %d messages from and %d to its client and holds %d bytes (restricted: %t), want 1, 3 and at least %d",
+			first.Received, first.Delivered, first.MemoryBytes, first.Restricted, 3*unsettledBytes)
+	}
 	want := []topology.Link{
 		{Name: "r0", Entity: "orders", Role: topology.Receiver, Credit: 2, Unsettled: 3},
-		{Name: first.Links[1].Name, Entity: "orders", Role: topology.Sender, Credit: linkCreditMax},
+		{Name: first.Links[1].Name, Entity: "other", Role: topology.Sender, Credit: linkCreditMax - 1},
 	}
 	for i := range want {
 		if first.Links[i] != want[i] {

@@ -63,7 +63,8 @@ type connStats struct {
 	counted                                   bool
 	received, delivered, requests, presettled uint64
 	settled                                   [verbs]uint64
-	sessions, links                           int // the values last reported
+	sessions, links                           int    // the values last reported
+	allReceived, allDelivered                 uint64 // reported since the connection was opened
 }
 
 // countRefusal counts a refusal. Refusals are written and logged, so they are rare enough for a lock.
@@ -92,6 +93,7 @@ func (t *connStats) report(all *totals, sessions, links int) {
 	if !t.counted {
 		return
 	}
+	t.allReceived, t.allDelivered = t.allReceived+t.received, t.allDelivered+t.delivered
 	for _, f := range []struct {
 		from *uint64
 		to   *atomic.Uint64

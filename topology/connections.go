@@ -45,8 +45,16 @@ type Connection struct {
 	Product   string   `json:"product,omitempty"`   // client library, from the properties of open
 	Version   string   `json:"version,omitempty"`   // of the library
 	Sessions  int      `json:"sessions"`            // AMQP sessions, which are not sessions of queues
-	LinkCount int      `json:"linkCount"`
-	Links     []Link   `json:"links"` // at most ConnectionLinksMax
+	// Received and Delivered are the messages from and to the client since it connected: those that were stored, or enlisted in a transaction,
+	// and all deliveries. Two lists give the rates.
+	Received  uint64 `json:"received"`
+	Delivered uint64 `json:"delivered"`
+	// MemoryBytes is what the connection holds of the memory of its member for connections, besides what every connection takes. Restricted is set while this memory is
+	// short and the connection holds more than its fair share: it gets no more credit.
+	MemoryBytes int64  `json:"memoryBytes"`
+	Restricted  bool   `json:"restricted,omitempty"`
+	LinkCount   int    `json:"linkCount"`
+	Links       []Link `json:"links"` // at most ConnectionLinksMax
 }
 
 // Link is a link of a connection.
