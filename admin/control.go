@@ -41,6 +41,9 @@ type Control interface {
 	// given cursor. Errors: InvalidArgument for a text that is no cursor.
 	Audit(ctx context.Context, after string, most int) (topology.AuditPage, error)
 
+	// Storage returns the disks of all members, and the last backup of each partition.
+	Storage(ctx context.Context) topology.Storage
+
 	Clients
 	Operations
 }

@@ -223,6 +223,11 @@ func (h *fakeControl) Audit(_ context.Context, after string, _ int) (topology.Au
 	return topology.AuditPage{Events: []topology.AuditEvent{{Event: "admin_change", Member: "a", Fields: map[string]string{"who": "root"}}}}, nil
 }
 
+// Storage returns one member and one backup.
+func (*fakeControl) Storage(context.Context) topology.Storage {
+	return topology.Storage{Members: []topology.MemberStorage{{ID: "1", Name: "a", DiskBytes: 100, FreeBytes: 40}}, Backups: []topology.Backup{{Partition: 1, Bytes: 7}}}
+}
+
 // Figures returns those of the named entities that exist.
 func (h *fakeControl) Figures(_ context.Context, q topology.FiguresQuery) topology.Figures {
 	h.mu.Lock()

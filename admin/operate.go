@@ -95,6 +95,7 @@ func (s *operatorAPI) routes() []route {
 		}, operation.Parameter{}, mostEvents, auditAnswerBytes), "", "", s.listAudit},
 		{of("getStatus", "GET /v1/status", "Shows the state of the cluster as this member sees it.", nil, topology.Status{}), "", "", s.status},
 		{of("listConditions", "GET /v1/conditions", "Lists what needs attention in the cluster, as this member sees it, and at this member.", nil, api.Conditions{}), "", "", s.conditions},
+		{of("getStorage", "GET /v1/storage", "Shows the disks of all members, and the last backup that was read from each partition since its member started.", nil, topology.Storage{}), "", "", s.storage},
 		{of("listMembers", "GET /v1/members", "Lists the recorded members with their state as this member sees it.", nil, api.Members{}), "", "", s.listMembers},
 		{of("updateMember", "PATCH /v1/members/{name}", "Changes zone and weight of a member.", api.MemberChange{}, api.Member{}), "update", member, s.updateMember},
 		{of("drainMember", "POST /v1/members/{name}/drain", "Transfers all leaderships of a member.", api.MemberForce{}, nil), "drain", member, s.memberAction(Operations.Drain, true)},
@@ -116,6 +117,12 @@ func (s *operatorAPI) routes() []route {
 		{of("verifyPartition", "GET /v1/verify/{name}", "Compares the state of all replicas of a partition; 0 is the catalog.", nil, topology.Verification{}), "", "", s.verify},
 		{of("backUpPartition", "GET /v1/backup/{name}", "Streams a consistent copy of a partition; 0 is the catalog.", nil, []byte(nil)), "back up", partition, s.backup},
 	}
+}
+
+// storage is GET /v1/storage.
+func (s *operatorAPI) storage(w http.ResponseWriter, r *http.Request) error {
+	s.writeJSON(w, r, http.StatusOK, s.config.Control.Storage(r.Context()))
+	return nil
 }
 
 // listMembers is GET /v1/members: the recorded members with their state as this member sees it.

@@ -167,6 +167,14 @@ func (*generousControl) Audit(context.Context, string, int) (topology.AuditPage,
 	return topology.AuditPage{Events: slices.Repeat([]topology.AuditEvent{{Event: "admin_change", Fields: fields}}, topology.AuditPageMax)}, nil
 }
 
+// Storage returns the disks of many members, and the backups of many partitions.
+func (*generousControl) Storage(context.Context) topology.Storage {
+	return topology.Storage{
+		Members: slices.Repeat([]topology.MemberStorage{{ID: "0123456789abcdef", Name: strings.Repeat("x", 63), DiskBytes: 1 << 60, FreeBytes: 1 << 59}}, 100),
+		Backups: slices.Repeat([]topology.Backup{{Partition: 1 << 30, At: time.Now(), Bytes: 1 << 60}}, 10_000),
+	}
+}
+
 // Figures returns as many rows as a stream may have.
 func (*generousControl) Figures(context.Context, topology.FiguresQuery) topology.Figures {
 	rows := slices.Repeat([]topology.EntityFigures{{Name: strings.Repeat("x", 260), Kind: "subscription"}}, streamRowsMax)
@@ -286,7 +294,7 @@ func maximalControl() map[string]largest {
 		"deleteAccessOfEntity":  {path: "/q?rule=" + fmt.Sprintf("%0256d", 1)},
 		"regenerateKeyOfEntity": {path: "/q", body: `{"rule":"` + fmt.Sprintf("%0256d", 1) + `","which":"primary"}`},
 
-		"getStatus": {}, "listConditions": {}, "listMembers": {}, "listMoves": {}, "planRebalance": {}, "addPartitions": {body: `{"add":1024}`}, "confirmTime": {},
+		"getStatus": {}, "getStorage": {}, "listConditions": {}, "listMembers": {}, "listMoves": {}, "planRebalance": {}, "addPartitions": {body: `{"add":1024}`}, "confirmTime": {},
 		"updateMember": {path: "a", body: `{"weight":100}`}, "drainMember": {path: "a"}, "undrainMember": {path: "a"}, "removeMember": {path: "a"}, "replaceMember": {path: "a", body: `{"with":"b"}`},
 		"movePartition": {path: "1", body: `{"members":["a","b","1"]}`}, "pauseMove": {path: "1"}, "resumeMove": {path: "1"}, "cancelMove": {path: "1"}, "transferLeader": {path: "1", body: `{"to":"a"}`},
 		"logNote": {body: `{"source":"s","text":` + quoted(1024) + `}`}, "rebalance": {body: `{"moves":[` + strings.Repeat(`{"partition":1,"from":["1"],"to":["2"]},`, 255) + `{"partition":1,"from":["1"],"to":["2"]}]}`},

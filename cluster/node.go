@@ -75,6 +75,7 @@ type Node struct {
 	bootstrapper *bootstrap.Bootstrapper
 	comparer     *compare.Comparer
 	backups      *backup.Server
+	backedUp     backedUp
 	clocks       *clocks.Monitor
 	processes    *partition.Liveness
 

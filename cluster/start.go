@@ -143,7 +143,7 @@ func (n *Node) open(ctx context.Context) error {
 			return fmt.Errorf("open peer port: %w", err)
 		}
 	}
-	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log}
+	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log, Written: n.backedUp.add}
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS, Authorities: n.config.PeerAuthorities,
 		Cluster: n.clusterID, Address: n.address, Start: n.dataDir.Identity().Start, Observe: n.seen.Observe, Copied: n.twin.stopMember, Known: n.knowsAddress, Raft: n.replicas.Accept,
@@ -327,6 +327,7 @@ func (n *Node) registerQueries() {
 	askAudit.Handle(n.queries, func(_ context.Context, q topology.AuditQuery) ([]topology.AuditEvent, error) {
 		return n.localAudit(q), nil
 	})
+	askStorage.Handle(n.queries, func(context.Context, struct{}) (topology.Storage, error) { return n.localStorage(), nil })
 	askUsage.Handle(n.queries, func(context.Context, struct{}) (quota.Report, error) { return n.quotas.Report(), nil })
 	n.registerClientQueries()
 }

@@ -22,6 +22,8 @@ func TestConnectionFormats(t *testing.T) {
 		{Name: "31 figures, reply", Of: []Figures{}},
 		{Name: "32 audit, query", Of: AuditQuery{}},
 		{Name: "32 audit, reply", Of: []AuditEvent{}},
+		{Name: "33 storage, query", Of: struct{}{}},
+		{Name: "33 storage, reply", Of: Storage{}},
 		{Name: "audit cursor", Of: AuditCursor{}},
 		{Name: "audit page", Of: AuditPage{}},
 	}, filter.Text("value"))

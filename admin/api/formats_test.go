@@ -38,6 +38,7 @@ func apiFormats() []golden.Format {
 		{Name: "rates", Of: Rates{}},
 		{Name: "event", Of: Event{}},
 		{Name: "audit", Of: topology.AuditPage{}},
+		{Name: "storage", Of: topology.Storage{}},
 		{Name: "topic", Of: Topic{}},
 		{Name: "topics", Of: TopicPage{}},
 		{Name: "subscription", Of: Subscription{}},

@@ -61,6 +61,7 @@ const (
 	QueryRates           QueryKind = 30 // of entities whose partitions a member leads
 	QueryFigures         QueryKind = 31 // of a namespace, in the partitions that a member leads
 	QueryAudit           QueryKind = 32 // the newest audit events of a member
+	QueryStorage         QueryKind = 33 // the disk of a member, and the backups that were read from it
 )
 
 // ReplyStatus says how a query ended.
