@@ -108,6 +108,30 @@ func TestConsoleNeedsTLSOrThisMachine(t *testing.T) {
 	}
 }
 
+// TestConsoleMayCallTheIdentityProvider checks that the page learns how to sign in, and may call the provider and nothing else.
+func TestConsoleMayCallTheIdentityProvider(t *testing.T) {
+	t.Parallel()
+	const local = "connect-src 'self'; "
+	r := newTestServer(t)
+	r.server.config.Console = console.On
+	page := do(r.server.handler(), "GET", "/console", withHeader("Accept", "text/html"))
+	if got := page.Header().Get("Content-Security-Policy"); !strings.Contains(got, local) || strings.Contains(page.Body.String(), "oidc") {
+		t.Errorf("without a provider: got the policy %q and %s, want %q", got, page.Body, local)
+	}
+	r.server.config.ConsoleSignIn = console.SignIn{Issuer: "https://a.example/t", ClientID: `"><script>`, Scopes: "openid x", Origins: []string{"https://a.example", "https://b.example:1"}}
+	h := r.server.handler()
+	for _, path := range []string{"/console", "/console/console.js"} {
+		const want = "connect-src 'self' https://a.example https://b.example:1; "
+		if got := do(h, "GET", path, withHeader("Accept", "*/*")).Header().Get("Content-Security-Policy"); !strings.Contains(got, want) {
+			t.Errorf("%s: got the policy %q, want %q", path, got, want)
+		}
+	}
+	const want = `<meta name="peeklock-oidc" data-issuer="https://a.example/t" data-client-id="&#34;&gt;&lt;script&gt;" data-scopes="openid x" data-origins="https://a.example https://b.example:1" />`
+	if got := do(h, "GET", "/console", withHeader("Accept", "text/html")).Body.String(); !strings.Contains(got, want) {
+		t.Errorf("got the page %s, want in it %s", got, want)
+	}
+}
+
 func TestConsoleThatIsOffIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := do(newConsoleServer(t, console.Off, false), "GET", "/console", withHeader("Accept", "text/html"))

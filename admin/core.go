@@ -120,7 +120,8 @@ type Config struct {
 	// CA is a certificate in PEM that GET /ca.pem answers to everybody; nil: there is none.
 	CA []byte
 	// Console is whether the web console is served; the zero value: it is not.
-	Console console.Mode
+	Console       console.Mode
+	ConsoleSignIn console.SignIn
 	// Messages serves the requests about messages that its package claims; nil: there are none.
 	Messages *dataplane.Server
 	// Finder finds messages for the routes about single messages; nil: these answer NotImplemented.

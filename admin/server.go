@@ -105,7 +105,7 @@ func (s *Server) handler() http.Handler {
 	root := s.guard(http.HandlerFunc(listedServices))
 	operations := s.guard(http.HandlerFunc(s.serveOperation))
 	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
-	page := s.serveConsole(console.Handler(s.config.Console))
+	page := s.serveConsole(console.Handler(s.config.Console, s.config.ConsoleSignIn))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.config.Console != console.Off && isConsole(r):

@@ -81,7 +81,8 @@ func (k *Keyring) verifyJWT(ctx context.Context, from Client, token string) (Gra
 		grant.addRoles(scopes)
 	}
 	if grant.Rights == 0 {
-		return Grant{}, fmt.Errorf("%w: the token has no role for this: one of %q, %q, %q is needed", fsm.Unauthorized, roleSender, roleReceiver, roleOwner)
+		return Grant{}, fmt.Errorf("%w: the token has no role that gives rights here: let the identity provider give one of %q, %q, %q or, to read figures only, %q in the claim %q",
+			fsm.Unauthorized, roleSender, roleReceiver, roleOwner, roleRead, k.issuer.config.RolesClaim)
 	}
 	return grant, nil
 }

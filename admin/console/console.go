@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"html"
 	"io/fs"
 	"net/http"
 	"path"
@@ -39,9 +40,22 @@ func ParseMode(text string) (Mode, error) {
 	return Off, fmt.Errorf("on, off or read-only, not %q", text)
 }
 
-// contentSecurityPolicy lets the page load and call nothing but its own member, and no other page show it in a frame.
-const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// SignIn is how the page signs people in at an identity provider: by the authorization code flow with PKCE, as a public
+// client. The zero value: by key alone.
+type SignIn struct {
+	Issuer   string // its URL, as in the claim iss
+	ClientID string
+	Scopes   string // that the page asks for, separated by spaces
+	// Origins are those that the page may call: of the issuer and of its token endpoint, as in "https://login.example.com".
+	Origins []string
+}
+
+// contentSecurityPolicy lets the page load nothing but what its own member serves, call that member and the identity provider
+// alone, and no other page show it in a frame.
+func contentSecurityPolicy(origins []string) string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+		"connect-src " + strings.Join(append([]string{"'self'"}, origins...), " ") + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
 
 //go:embed dist
 var built embed.FS
@@ -55,20 +69,22 @@ type file struct {
 
 // Handler returns the handler of Path and everything below it. Paths that name no file get the page itself, which has a
 // view for each. The files are packed at the first request. It is safe for concurrent use.
-func Handler(mode Mode) http.Handler {
-	files := sync.OnceValue(func() map[string]*file { return load(mode) })
+func Handler(mode Mode, signIn SignIn) http.Handler {
+	files := sync.OnceValue(func() map[string]*file { return load(mode, signIn) })
+	policy := contentSecurityPolicy(signIn.Origins)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		all := files()
 		f := all[path.Base(r.URL.Path)]
 		if f == nil || path.Dir(r.URL.Path) != Path {
 			f = all[indexName]
 		}
+		w.Header().Set("Content-Security-Policy", policy)
 		f.serve(w, r)
 	})
 }
 
-// load returns the embedded files by name, with the mode in the page. It panics if they are incomplete.
-func load(mode Mode) map[string]*file {
+// load returns the embedded files by name, with the settings in the page. It panics if they are incomplete.
+func load(mode Mode, signIn SignIn) map[string]*file {
 	files := make(map[string]*file)
 	dist, err := fs.Sub(built, "dist")
 	if err != nil {
@@ -84,7 +100,7 @@ func load(mode Mode) map[string]*file {
 			panic(err)
 		}
 		if e.Name() == indexName {
-			content = bytes.Replace(content, []byte(`name="peeklock-console" content="on"`), fmt.Appendf(nil, `name="peeklock-console" content="%s"`, mode), 1)
+			content = bytes.Replace(content, []byte(settingsMark), settings(mode, signIn), 1)
 		}
 		files[e.Name()] = newFile(e.Name(), content)
 	}
@@ -94,7 +110,20 @@ func load(mode Mode) map[string]*file {
 	return files
 }
 
-const indexName = "index.html"
+const (
+	indexName    = "index.html"
+	settingsMark = `<meta name="peeklock-console" content="on" />` // in the page
+)
+
+// settings returns what tells the page its settings.
+func settings(mode Mode, signIn SignIn) []byte {
+	text := fmt.Appendf(nil, `<meta name="peeklock-console" content="%s" />`, mode)
+	if signIn.ClientID != "" {
+		text = fmt.Appendf(text, `<meta name="peeklock-oidc" data-issuer="%s" data-client-id="%s" data-scopes="%s" data-origins="%s" />`, html.EscapeString(signIn.Issuer),
+			html.EscapeString(signIn.ClientID), html.EscapeString(signIn.Scopes), html.EscapeString(strings.Join(signIn.Origins, " ")))
+	}
+	return text
+}
 
 func newFile(name string, content []byte) *file {
 	sum := sha256.Sum256(content)
@@ -110,7 +139,6 @@ func newFile(name string, content []byte) *file {
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-cache")
-	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Vary", "Accept-Encoding")

@@ -73,6 +73,7 @@ type memberParts struct {
 	socket    string
 	proxyFrom []netip.Prefix // networks of proxies that report client addresses
 	console   console.Mode
+	signIn    console.SignIn
 	origins   []string    // hosts whose web pages may connect
 	auth      auth.Config // without Rules, which come from the node
 	// gate, if set, keeps the member from reporting that it is ready until it is closed.
@@ -213,6 +214,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		TrustAll:        p.trustAll,
 		CA:              p.ca,
 		Console:         p.console,
+		ConsoleSignIn:   p.signIn,
 		RequireTLS:      p.requireTLS,
 	}
 	_, api.ControlPort, _ = net.SplitHostPort(p.cluster.HTTPAddr)

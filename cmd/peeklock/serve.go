@@ -91,7 +91,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	parts.auth, parts.audit, parts.recentAudit, parts.gate = keys, auditLog, auditFile.Recent(), listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress, parts.connectionsPerAddressIsGiven = s.ConnectionsPerAddress, s.IsGiven("connections_per_address")
-	parts.socket, parts.trustLoopback, parts.console = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode()
+	parts.socket, parts.trustLoopback, parts.console, parts.signIn = s.ControlSocketPath(), s.TrustLoopback, s.ConsoleMode(), s.ConsoleSignIn()
 	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()
 		return cli.Usage(err)

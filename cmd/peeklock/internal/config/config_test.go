@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,10 @@ func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 // Incomplete combinations of settings are refused.
 func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 	t.Parallel()
-	const oidc = "--oidc-issuer=https://login.example.com/t"
+	const (
+		oidc    = "--oidc-issuer=https://login.example.com/t"
+		console = oidc + " --oidc-audience=x --oidc-client-id=c"
+	)
 	for _, c := range []struct{ args, want string }{
 		{"--peer-cert=c --peer-key=k", "peer_cert, peer_key and peer_ca belong together"},
 		{"--peer-ca=c", "peer_cert, peer_key and peer_ca belong together"},
@@ -78,6 +82,19 @@ func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 		{"--oidc-issuer=http://login.example.com --oidc-audience=x --allow-remote-plain", ""},
 		{"--oidc-issuer=http://127.0.0.1:8080 --oidc-audience=x", ""},
 		{"--oidc-issuer=http://localhost:8080/x --oidc-audience=x", ""},
+		{"--oidc-client-id=c", "oidc_client_id needs the identity provider"},
+		{oidc + " --oidc-audience=x --oidc-scopes=openid", "give oidc_client_id, too"},
+		{oidc + " --oidc-audience=x --oidc-token-origin=https://a", "give oidc_client_id, too"},
+		{console, ""},
+		{console + " --oidc-scopes=offline_access", "does not contain openid"},
+		{console + " --oidc-scopes=", "does not contain openid"},
+		{"--oidc-issuer=https://a;script-src/x --oidc-audience=x --oidc-client-id=c", "is no issuer that the console can use"},
+		{"--oidc-issuer=https://a/x?y --oidc-audience=x --oidc-client-id=c", "is no issuer that the console can use"},
+		{console + " --oidc-token-origin=https://oauth2.example.com:8443", ""},
+		{console + " --oidc-token-origin=https://oauth2.example.com/token", "without a path"},
+		{console + " --oidc-token-origin=*", "is no origin"},
+		{console + " --oidc-token-origin=https://*", "is no origin"},
+		{console + " --oidc-token-origin=http://oauth2.example.com", "could read tokens: use https"},
 	} {
 		err := settingsOf(t, strings.Fields(c.args)...).Validate()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -116,6 +133,20 @@ func TestGossipKeysAreReadAndNeverShown(t *testing.T) {
 	}
 	if _, err := settingsOf(t, "--gossip-key", "/none").GossipKeys(); err == nil {
 		t.Error("a file that is not there was read")
+	}
+}
+
+func TestConsoleSignInHasTheOriginsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	if got := settingsOf(t, "--oidc-issuer=https://login.example.com/t", "--oidc-audience=x").ConsoleSignIn(); got.ClientID != "" || got.Origins != nil {
+		t.Errorf("without oidc_client_id: got %+v, want none", got)
+	}
+	const issuer = "https://login.example.com"
+	for to, want := range map[string][]string{"": {issuer}, issuer: {issuer}, "https://oauth2.example.com": {issuer, "https://oauth2.example.com"}} {
+		got := settingsOf(t, "--oidc-issuer=https://login.example.com/t", "--oidc-audience=x", "--oidc-client-id=c", "--oidc-token-origin="+to).ConsoleSignIn()
+		if !slices.Equal(got.Origins, want) || got.Issuer != issuer+"/t" || got.ClientID != "c" || got.Scopes != "openid" {
+			t.Errorf("token origin %q: got %+v, want origins %q", to, got, want)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type Member struct {
 	OIDCIssuer, OIDCAudience      string
 	OIDCRolesClaim                string
 	OIDCAllNamespaces             bool
+	OIDCClientID, OIDCScopes      string
+	OIDCTokenOrigin               string
 	LoginFailures                 int
 	LoginFailuresPerMinute        int
 	LoginDelay                    quantity.Duration

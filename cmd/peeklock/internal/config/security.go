@@ -169,6 +169,10 @@ func (s *Settings) validateIssuer() error {
 	switch {
 	case s.OIDCIssuer == "" && s.OIDCAudience != "":
 		return errors.New("oidc_audience needs the issuer of the tokens: give oidc_issuer, too")
+	case s.OIDCIssuer == "" && s.OIDCClientID != "":
+		return errors.New("oidc_client_id needs the identity provider that knows the client: give oidc_issuer and oidc_audience, too")
+	case s.OIDCClientID == "" && (s.OIDCTokenOrigin != "" || s.IsGiven("oidc_scopes")):
+		return errors.New("oidc_scopes and oidc_token_origin are for the console's sign-in: give oidc_client_id, too")
 	case s.OIDCIssuer == "":
 		return nil
 	case s.OIDCAudience == "":
@@ -180,8 +184,10 @@ func (s *Settings) validateIssuer() error {
 	switch {
 	case err != nil || validateURL(s.OIDCIssuer) != nil:
 		return s.invalid("oidc_issuer", "%q is not a URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
-	case issuer.Scheme == "http" && !IsLoopback(issuer.Hostname()+":0") && !s.AllowRemotePlain:
+	case s.isPlainRemote(issuer):
 		return s.invalid("oidc_issuer", "an attacker between this member and the provider could issue tokens: use https, or set --allow-remote-plain if the network is trusted")
+	case s.OIDCClientID != "":
+		return s.validateConsoleSignIn(issuer)
 	}
 	return nil
 }

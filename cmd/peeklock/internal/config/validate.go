@@ -114,12 +114,6 @@ func (s *Settings) validateObservation() error {
 	return nil
 }
 
-// ConsoleMode is the setting console, which Validate has checked.
-func (s *Settings) ConsoleMode() console.Mode {
-	mode, _ := console.ParseMode(s.Console)
-	return mode
-}
-
 // CheckLogLevel refuses unknown log levels.
 func CheckLogLevel(text string) error {
 	var level slog.Level
