@@ -1,6 +1,6 @@
 // Package rpc carries requests between members: commands and locks for the replicas of the other
 // member, and queries. There is one connection per ordered pair of members; frames collected during
-// a write are written together.
+// a write are written together. Long replies are written one at a time between them.
 //
 //	Conn.Submit, Lock, Query ─► frame ─► Serve ─► Host.LocalReplica, Host.AnswerQuery
 //	AnswerHandler, Reply     ◄─ frame ◄─
@@ -19,6 +19,8 @@
 //     be written to a member that does not read.
 //   - A connection ends by silence, not by slowness: deadlines are for progress, and while a frame arrives in
 //     parts the server sends pongs.
+//   - An answer waits for one long reply at most, and never while one is copied: it may be given by the goroutine
+//     that applies entries.
 //   - A pong carries the clocks of the member that sends it, for Client.OnClock.
 //   - No lock is held while a replica, a handler or a connection is called.
 //   - The numbers of frames, queries and statuses are wire format: they are never reused.

@@ -22,6 +22,7 @@ const (
 	writeBufferKeepBytes = 1 << 20 // a larger write buffer is not kept for reuse
 	requestBufferBytes   = 32 << 20
 	answerBufferBytes    = 256 << 20
+	longFrameBytes       = 64 << 10         // the body of a reply that is written alone has more
 	writeChunkBytes      = 64 << 10         // written with one deadline
 	writeChunkTimeout    = 10 * time.Second // for one chunk, to a member that stopped reading
 )
@@ -58,13 +59,15 @@ var (
 //	body
 
 // frameWriter collects frames; one goroutine (writeTo) writes all collected frames with one
-// write. Its other methods are safe for concurrent use.
+// write, and long ones one at a time between these. Its other methods are safe for concurrent use.
 type frameWriter struct {
 	limit int // bytes that may be collected; a frame may exceed it
 
 	mu         sync.Mutex
 	pending    []byte
-	frameStart int // where the frame being built begins
+	frameStart int      // where the frame being built begins
+	long       [][]byte // frames that are written one at a time
+	longBytes  int
 	closed     bool
 	wake       chan struct{} // holds one
 }
@@ -77,17 +80,46 @@ func newFrameWriter(limit int) *frameWriter {
 // body and passes the buffer to end. After an error nothing is locked.
 func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 	o.mu.Lock()
-	if o.closed {
+	if err := o.check(); err != nil {
 		o.mu.Unlock()
-		return nil, ErrClosed
-	}
-	if len(o.pending) > o.limit {
-		o.mu.Unlock()
-		return nil, errBufferFull
+		return nil, err
 	}
 	o.frameStart = len(o.pending)
-	buf := append(o.pending, 0, 0, 0, 0, byte(kind))
-	return binary.LittleEndian.AppendUint64(buf, id), nil
+	return appendFrameHeader(o.pending, kind, id), nil
+}
+
+// check returns why no frame can be added. mu is held.
+func (o *frameWriter) check() error {
+	switch {
+	case o.closed:
+		return ErrClosed
+	case len(o.pending)+o.longBytes > o.limit:
+		return errBufferFull
+	}
+	return nil
+}
+
+// appendFrameHeader appends the header of a frame, without its length.
+func appendFrameHeader(b []byte, kind frameKind, id uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, 0, 0, 0, 0, byte(kind)), id)
+}
+
+// addLong adds a frame that was built from its header on. It is written behind the frames that begin and end have added, also
+// those added later until its turn: these do not wait for a copy of it, and each for one long frame at most.
+func (o *frameWriter) addLong(frame []byte) error {
+	size := len(frame) - frameLengthBytes
+	if size > FrameBytesMax {
+		return errBufferFull
+	}
+	binary.LittleEndian.PutUint32(frame, uint32(size))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.check(); err != nil {
+		return err
+	}
+	o.long, o.longBytes = append(o.long, frame), o.longBytes+len(frame)
+	notify.WakeUp(o.wake)
+	return nil
 }
 
 // end completes the frame and unlocks the writer.
@@ -109,7 +141,7 @@ func (o *frameWriter) end(buf []byte) error {
 func (o *frameWriter) close() {
 	o.mu.Lock()
 	o.closed = true
-	o.pending = nil
+	o.pending, o.long, o.longBytes = nil, nil, 0
 	o.mu.Unlock()
 	notify.WakeUp(o.wake)
 }
@@ -121,26 +153,44 @@ func (o *frameWriter) writeTo(conn net.Conn) error {
 	for {
 		<-o.wake
 		o.mu.Lock()
-		buf := o.pending
+		buf, closed := o.pending, o.closed
 		o.pending = spare
-		closed := o.closed
+		var long []byte
+		if len(o.long) > 0 {
+			long = o.long[0]
+			o.long, o.longBytes = slices.Delete(o.long, 0, 1), o.longBytes-len(long)
+		}
+		if len(o.long) > 0 {
+			notify.WakeUp(o.wake)
+		}
 		o.mu.Unlock()
 		if closed {
 			return nil
 		}
-		for chunk := range slices.Chunk(buf, writeChunkBytes) {
-			if err := conn.SetWriteDeadline(time.Now().Add(writeChunkTimeout)); err != nil {
-				return err
-			}
-			if _, err := conn.Write(chunk); err != nil {
-				return err
-			}
+		if err := writeChunks(conn, buf); err != nil {
+			return err
+		}
+		if err := writeChunks(conn, long); err != nil {
+			return err
 		}
 		spare = nil
 		if cap(buf) <= writeBufferKeepBytes {
 			spare = buf[:0]
 		}
 	}
+}
+
+// writeChunks writes with a deadline for each chunk.
+func writeChunks(conn net.Conn, buf []byte) error {
+	for chunk := range slices.Chunk(buf, writeChunkBytes) {
+		if err := conn.SetWriteDeadline(time.Now().Add(writeChunkTimeout)); err != nil {
+			return err
+		}
+		if _, err := conn.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // frameReader reads frames without copying them: bodies point into the chunk that was read, and

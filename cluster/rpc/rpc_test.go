@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -474,6 +475,42 @@ func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	if _, err := big.begin(frameReply, 1); !errors.Is(err, ErrClosed) {
 		t.Fatalf("closed: %v", err)
 	}
+}
+
+// TestAnswersPassLongReplies: an answer waits for the long reply that is being written, but not for those behind it. All of them
+// count toward the limit.
+func TestAnswersPassLongReplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		serving := &server{log: testLogger(), writer: newFrameWriter(3 * longFrameBytes)}
+		long := Reply{Status: StatusOK, Body: make([]byte, longFrameBytes+1)}
+		for id := range uint64(3) {
+			serving.reply(id, long)
+		}
+		if err := serving.write(3, long); !errors.Is(err, errBufferFull) {
+			t.Errorf("a reply above the limit: got %v, want %v", err, errBufferFull)
+		}
+		ours, theirs := net.Pipe()
+		written := make(chan error, 1)
+		go func() { written <- serving.writer.writeTo(ours) }()
+		synctest.Wait() // it writes the first reply
+		serving.answer(9, nil, partition.Answer{Outcome: partition.Done})
+		reader := frameReader{from: theirs, part: func() error { return nil }}
+		var got []uint64
+		for range 4 {
+			_, id, _, err := reader.next()
+			kit.OK(t, err)
+			got = append(got, id)
+		}
+		if want := []uint64{0, 9, 1, 2}; !slices.Equal(got, want) {
+			t.Errorf("got the frames %v, want %v", got, want)
+		}
+		serving.writer.close()
+		kit.OK(t, <-written)
+		if n := serving.writer.longBytes; n != 0 {
+			t.Errorf("%d bytes of long frames are counted at the end, want 0", n)
+		}
+	})
 }
 
 // TestPongsCarryTheClocks: the client learns the clocks of the other member with each ping that is answered.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -332,6 +333,11 @@ func (s *server) reply(id uint64, r Reply) {
 }
 
 func (s *server) write(id uint64, r Reply) error {
+	if len(r.Body) > longFrameBytes {
+		x := fields.Encoder(appendFrameHeader(nil, frameReply, id))
+		r.fields(&x)
+		return s.writer.addLong(slices.Concat(x.Buf, r.Body))
+	}
 	buf, err := s.writer.begin(frameReply, id)
 	if err != nil {
 		return err
