@@ -4,11 +4,13 @@ import (
 	"io"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
 	"github.com/peeklock/peeklock/partition/raftlog"
 	"github.com/peeklock/peeklock/partition/savedlog"
+	"github.com/peeklock/peeklock/partition/skip"
 	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
@@ -40,6 +42,8 @@ type (
 	BackupInfo = snapshots.BackupInfo
 	// SavedEntry is an entry of a saved log, see [savedlog.Entry].
 	SavedEntry = savedlog.Entry
+	// SkippedEntry is an entry that an operator has marked, see [skip.Entry].
+	SkippedEntry = skip.Entry
 	// Histogram counts durations, see [histogram.Histogram].
 	Histogram = histogram.Histogram
 	// Durations is a snapshot of a histogram, see [histogram.Durations].
@@ -54,6 +58,9 @@ const (
 
 // ErrLogDamaged means that entries of the log of a replica cannot be read, see [raftlog.ErrDamaged].
 var ErrLogDamaged = raftlog.ErrDamaged
+
+// ErrSkip means that an entry cannot be marked as skipped, see [skip.ErrEntry].
+var ErrSkip = skip.ErrEntry
 
 // JournalFolder is the name of the folder of the journal, see [raftlog.JournalFolder].
 const JournalFolder = raftlog.JournalFolder
@@ -80,3 +87,16 @@ func OpenLog(cfg LogConfig) (*Log, error) { return raftlog.Open(cfg) }
 
 // CutUndecided cuts an undecided batch of the journal of a closed log, see [raftlog.CutUndecided].
 func CutUndecided(cfg LogConfig) (cut bool, err error) { return raftlog.CutUndecided(cfg) }
+
+// StoredEntry returns an entry of the log of a group that is not open, and its checksum, see [skip.Stored].
+func StoredEntry(log *Log, id fsm.PartitionID, index uint64) (e SavedEntry, sum uint32, err error) {
+	return skip.Stored(log, id, index)
+}
+
+// MarkSkipped marks an entry of a replica that is not open as skipped, see [skip.Mark].
+func MarkSkipped(log *Log, id fsm.PartitionID, dir string, index uint64, checksum uint32) error {
+	return skip.Mark(log, id, dir, index, checksum)
+}
+
+// SkippedEntries returns the entries of a replica that are marked, see [skip.Entries].
+func SkippedEntries(files FS, dir string) ([]SkippedEntry, error) { return skip.Entries(files, dir) }

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/skip"
 	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
@@ -70,6 +71,9 @@ type stepCounter interface {
 	Exceeded() uint64 // evaluations of rules that exceeded their budget
 }
 
+// poisonHint tells what to do about an entry on which the machine panics.
+const poisonHint = `if every replica of the partition stops at this entry, see "An entry stops every replica" in the runbook`
+
 // apply applies entries until lockStepsMax is reached and writes their bodies in one flush; n is the number
 // of entries applied. A panic becomes an error, and the replica stops.
 func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.Effect, n int, err error) {
@@ -83,7 +87,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 			if s, ok := r.(bodystore.Failure); ok {
 				err = s.Err
 			} else {
-				err = fmt.Errorf("apply entry %d with checksum %08x: %v (%s)\n%s", entries[n].Index, checksumOf(entries[n].Data), r, poisonHint, debug.Stack())
+				err = fmt.Errorf("apply entry %d with checksum %08x: %v (%s)\n%s", entries[n].Index, skip.Checksum(entries[n].Data), r, poisonHint, debug.Stack())
 			}
 		}
 	}()
@@ -182,11 +186,11 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	perform := g.machine.Apply
 	if len(g.skipped) > 0 {
-		skip, err := g.skips(e)
+		skips, err := g.skipped.Has(e)
 		if err != nil {
 			return a, err
 		}
-		if skip {
+		if skips {
 			perform = g.machine.Skip
 			g.cfg.Logger.Warn("skipped the commands of an entry that an operator has marked", "index", e.Index, "commands", head.count)
 		}

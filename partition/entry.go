@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition/entrysum"
@@ -84,4 +86,52 @@ func entryError(err error) error {
 		return fmt.Errorf("decode entry: %w", err)
 	}
 	return nil
+}
+
+// ReplayedEntry is what the machine made of an entry.
+type ReplayedEntry struct {
+	Times    fsm.Times // Serving is 0 where the entry has none
+	Commands []ReplayedCommand
+	Effects  []fsm.Effect
+	// Digest covers the bytes of all entries up to this one and the results of their commands, as the
+	// checkpoints of replicas do.
+	Digest uint64
+}
+
+// ReplayedCommand is a command of an entry and its result.
+type ReplayedCommand struct {
+	Header  fsm.Header
+	Command fsm.Command
+	Result  fsm.Result
+}
+
+// decode decodes the data of an entry of commands, and calls visit with each of them.
+func (got *ReplayedEntry) decode(data []byte, visit func(c *ReplayedCommand, command []byte)) error {
+	head, err := decodeEntry(data)
+	if err != nil {
+		return err
+	}
+	got.Times = head.times
+	for i := range head.count {
+		command, err := head.next(i == head.count-1)
+		if err != nil {
+			return err
+		}
+		c := ReplayedCommand{}
+		if c.Header, c.Command, err = fsm.DecodeCommand(command); err != nil {
+			return fmt.Errorf("decode command %d: %w", i+1, err)
+		}
+		visit(&c, command)
+		got.Commands = append(got.Commands, c)
+	}
+	return nil
+}
+
+// DecodeEntry decodes the commands of an entry, without their results. Commands that do not decode are missing, and the error
+// tells why.
+func DecodeEntry(e *SavedEntry) (got ReplayedEntry, err error) {
+	if raft.LogType(e.Type) == raft.LogCommand {
+		err = got.decode(e.Data, func(*ReplayedCommand, []byte) {})
+	}
+	return got, err
 }

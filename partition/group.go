@@ -18,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/skip"
 	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
@@ -104,11 +105,11 @@ type Group struct {
 	reads              chan struct{} // semaphore: readsMax calls of View by Read at a time
 	wasMember          bool          // a committed configuration contained this replica; guarded by mu
 	removed            atomic.Bool
-	toldReadOnly       atomic.Bool    // SetReadOnly
-	skipped            []SkippedEntry // by an operator, and behind the snapshot with which the replica was opened
-	removedCh          chan struct{}  // closed when the group has removed this replica
-	reopen             chan string    // reason
-	goesFirst          bool           // this replica has just formed the group and is the first of its voters
+	toldReadOnly       atomic.Bool   // SetReadOnly
+	skipped            skip.Marks    // by an operator, and behind the snapshot with which the replica was opened
+	removedCh          chan struct{} // closed when the group has removed this replica
+	reopen             chan string   // reason
+	goesFirst          bool          // this replica has just formed the group and is the first of its voters
 	haltOnce           sync.Once
 	haltErr            atomic.Pointer[error]
 	haltedCh           chan struct{}
@@ -239,7 +240,7 @@ func (g *Group) openSnapshot(newest *snapshots.Snapshot, serial uint64, unloadab
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	if err = g.openSkipped(covered); err == nil && unloadable != nil {
+	if g.skipped, err = skip.Open(files, cfg.Dir, covered); err == nil && unloadable != nil {
 		err = unloadable.SetAside() // before its segments are truncated
 	}
 	if err != nil {

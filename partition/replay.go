@@ -22,23 +22,6 @@ type Replay struct {
 	applied uint64
 }
 
-// ReplayedEntry is what the machine made of an entry.
-type ReplayedEntry struct {
-	Times    fsm.Times // Serving is 0 where the entry has none
-	Commands []ReplayedCommand
-	Effects  []fsm.Effect
-	// Digest covers the bytes of all entries up to this one and the results of their commands, as the
-	// checkpoints of replicas do.
-	Digest uint64
-}
-
-// ReplayedCommand is a command of an entry and its result.
-type ReplayedCommand struct {
-	Header  fsm.Header
-	Command fsm.Command
-	Result  fsm.Result
-}
-
 // NewReplay returns the replay of a group's whole log, or, with the backup that the group was restored from, of its log
 // behind that. Bodies that only the backup has are not read: the machine sees zeros instead.
 func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
@@ -96,26 +79,14 @@ func (r *Replay) Apply(e *SavedEntry) (got ReplayedEntry, err error) {
 
 // perform performs the commands of an entry.
 func (r *Replay) perform(e *raft.Log, got *ReplayedEntry) error {
-	head, err := decodeEntry(e.Data)
-	if err != nil {
-		return err
-	}
-	got.Times = head.times
-	for i := range head.count {
-		command, err := head.next(i == head.count-1)
-		if err != nil {
-			return err
-		}
-		c := ReplayedCommand{}
-		if c.Header, c.Command, err = fsm.DecodeCommand(command); err != nil {
-			return err
-		}
-		c.Result = r.machine.Apply(fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}, command)
+	err := got.decode(e.Data, func(c *ReplayedCommand, command []byte) {
+		c.Result = r.machine.Apply(fsm.Env{Index: e.Index, Now: got.Times.Wall, Serving: got.Times.Serving}, command)
 		r.rolling.AddResult(&c.Result)
-		got.Commands = append(got.Commands, c)
+	})
+	if err == nil {
+		got.Effects = r.machine.Effects()
 	}
-	got.Effects = r.machine.Effects()
-	return nil
+	return err
 }
 
 // replayBodies holds bodies in memory. Bodies that it does not know, from a backup, are zeros.

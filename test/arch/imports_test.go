@@ -35,7 +35,7 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/lanes", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/lanes", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/skip", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
@@ -46,6 +46,7 @@ func packageImports() map[string][]string {
 		"partition/logging":   {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/savedlog":  {"fsm"},
+		"partition/skip":      {"fsm", "partition/disk", "partition/entrysum", "partition/raftlog", "partition/savedlog", "partition/snapshots"},
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
@@ -145,7 +146,7 @@ func packageImports() map[string][]string {
 // that replacing a module changes few packages. "test" is everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
-		"github.com/hashicorp/raft":             {"partition", "partition/digest", "partition/raftlog", "partition/snapshots", "partition/transport", "test"},
+		"github.com/hashicorp/raft":             {"partition", "partition/digest", "partition/raftlog", "partition/skip", "partition/snapshots", "partition/transport", "test"},
 		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
 		"github.com/hashicorp/go-hclog":         {"partition/logging", "partition/transport"},

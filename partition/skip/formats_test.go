@@ -1,4 +1,4 @@
-package partition
+package skip
 
 import (
 	"testing"
@@ -8,5 +8,5 @@ import (
 
 func TestMarksOfSkippedEntriesAreStored(t *testing.T) {
 	t.Parallel()
-	golden.JSON(t, "testdata/skipped.golden", []golden.Format{{Name: "skipped entry", Of: SkippedEntry{}}})
+	golden.JSON(t, "../testdata/skipped.golden", []golden.Format{{Name: "skipped entry", Of: Entry{}}})
 }
