@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/entrysum"
 	"github.com/peeklock/peeklock/partition/lanes"
+	"github.com/peeklock/peeklock/partition/stamp"
 )
 
 // The limits of proposing.
@@ -98,7 +99,7 @@ type proposer struct {
 	nextID             uint64
 	lastStamp          fsm.Times
 	stampedAt          time.Duration // monotonic time of lastStamp
-	stamper            stamper
+	stamper            stamp.Stamper
 	pulseInFlight      bool
 	pulseComposedAt    time.Time // time at which the last pulse was composed
 	transferTerm       uint64    // term in which a leadership transfer was tried
@@ -206,9 +207,9 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.mu.Lock()
 	if !p.closed {
 		p.leading, p.term, p.barrier = true, term, barrier
-		p.stamper = stamper{}
+		p.stamper = stamp.Stamper{}
 		_, c := p.nextTimes() // serving time begins now, and not with the first entry
-		p.stampedAt = c.monotonic
+		p.stampedAt = c.Monotonic
 	}
 	p.transferring = false
 	p.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/partition/stamp"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -48,100 +49,6 @@ func (c *testClock) use(cfg *Config) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return time.Now().Add(c.agreed), !c.alone
-	}
-}
-
-// TestServingTimeCountsTheLeadershipAndOneSecond: serving time goes on by the monotonic clock of the leader,
-// whatever its wall clock says, and what passed since the newest entry counts for one second at most.
-func TestServingTimeCountsTheLeadershipAndOneSecond(t *testing.T) {
-	t.Parallel()
-	applied := fsm.Times{Wall: 900_000, Serving: 500_000}
-	for _, row := range []struct {
-		name    string
-		idle    time.Duration // since the newest entry, when the leadership began
-		led     time.Duration
-		serving fsm.Instant
-	}{
-		{"at once", 0, 0, 500_000},
-		{"an election", 300 * time.Millisecond, 0, 500_300},
-		{"an outage", time.Hour, 0, 501_000},
-		{"an outage, and a minute of leadership", time.Hour, time.Minute, 561_000},
-	} {
-		var s stamper
-		s.begin(applied, time.Second, time.Second+row.idle)
-		now := clocks{monotonic: time.Second + row.idle + row.led, own: 99_000_000, agreed: 99_000_000}
-		for range 3 { // the second is not added again
-			if got := s.times(now).Serving; got != row.serving {
-				t.Errorf("%s: %d, want %d", row.name, got, row.serving)
-			}
-		}
-	}
-}
-
-// TestWallTimeGoesOnUnderLoadWithoutAQuorum: entries that follow each other within a millisecond do not stop it.
-func TestWallTimeGoesOnUnderLoadWithoutAQuorum(t *testing.T) {
-	t.Parallel()
-	var s stamper
-	s.begin(fsm.Times{Wall: 10_000}, 0, 0)
-	c := clocks{own: 10_000}
-	for range 5_000 {
-		c.monotonic += 200 * time.Microsecond
-		s.stamped(s.times(c), c)
-	}
-	if got := s.times(c).Wall; got != 11_000 {
-		t.Errorf("after a second, wall time is %d, want 11000", got)
-	}
-}
-
-// TestTimesKeepTheirDistance: the clocks are read apart and rounded down, and yet the two times keep their distance
-// until one of the clocks has moved by some milliseconds.
-func TestTimesKeepTheirDistance(t *testing.T) {
-	t.Parallel()
-	var s stamper
-	const serving = fsm.Instant(1_000)
-	for i, row := range []struct{ distance, want fsm.Instant }{
-		{50_000, 49_999},
-		{50_001, 49_999},
-		{49_999, 49_999},
-		{50_004, 49_999},
-		{50_005, 50_004},
-		{50_000, 49_999},
-		{20_000, 19_999},
-	} {
-		got := s.steady(fsm.Times{Wall: serving + row.distance, Serving: serving})
-		if got.Serving != serving || got.Wall != serving+row.want {
-			t.Errorf("%d: the distance is %d, want %d", i, got.Wall-got.Serving, row.want)
-		}
-	}
-}
-
-// TestWallTimeFollowsWhatAQuorumConfirms: it jumps with the clock of the leader, within 500 ms of the median;
-// it goes on by the monotonic clock while nobody confirms a time; it never goes back.
-func TestWallTimeFollowsWhatAQuorumConfirms(t *testing.T) {
-	t.Parallel()
-	const last, hour = fsm.Instant(10_000_000), fsm.Instant(3_600_000)
-	for _, row := range []struct {
-		name        string
-		last        fsm.Instant
-		own, agreed fsm.Instant
-		elapsed     time.Duration
-		want        fsm.Instant
-	}{
-		{"all agree", last, last + 70, last + 70, time.Minute, last + 70},
-		{"the leader is a little ahead", last, last + 570, last + 100, 0, last + 570},
-		{"the leader is an hour ahead", last, last + hour, last + 100, 0, last + 600},
-		{"the leader is an hour behind", last, last - hour, last + 900, 0, last + 400},
-		{"after an outage", last, last + hour, last + hour, 0, last + hour},
-		{"machine time is ahead of the wall", last, last - hour, last - hour, time.Minute, last},
-		{"nobody confirms", last, last + hour, 0, 2 * time.Second, last + 2000},
-		{"nobody confirms a clock behind", last, last - hour, 0, 2 * time.Second, last + 2000},
-		{"a new partition", 0, last, 0, time.Minute, last},
-	} {
-		var s stamper
-		s.begin(fsm.Times{Wall: row.last}, 0, 0)
-		if got := s.times(clocks{monotonic: row.elapsed, own: row.own, agreed: row.agreed}).Wall; got != row.want {
-			t.Errorf("%s: %d, want %d", row.name, got-last, row.want-last)
-		}
 	}
 }
 
@@ -235,7 +142,7 @@ func TestLeaderWithAWrongClockEndsNothing(t *testing.T) {
 			t.Errorf("something ended: %+v", c)
 		}
 		clock.move(20*time.Second, 20*time.Second, 20*time.Second)
-		if right := times(); right.Wall < before.Wall+20_000-wallLagMax || right.Serving < before.Serving+20_000 {
+		if right := times(); right.Wall < before.Wall+20_000-stamp.WallLagMax || right.Serving < before.Serving+20_000 {
 			t.Errorf("20 s later times went from %+v to %+v", before, right)
 		}
 		clock.move(20*time.Second, 20*time.Second, 20*time.Second)
@@ -266,7 +173,7 @@ func TestWallTimeCatchesUpWhenAQuorumConfirms(t *testing.T) {
 }
 
 // TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed: after an outage in which a time to live ended, a leader grants
-// nothing until a quorum confirms the time, or grantsHeldMax has passed.
+// nothing until a quorum confirms the time, or stamp.UnconfirmedMax has passed.
 func TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed(t *testing.T) {
 	t.Parallel()
 	for name, confirmed := range map[string]bool{"a quorum confirms the time": true, "no quorum does": false} {
@@ -292,7 +199,7 @@ func TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed(t *testing.T) {
 					clock.setAlone(false)
 					want = body(2)
 				} else {
-					clock.move(grantsHeldMax, grantsHeldMax, grantsHeldMax)
+					clock.move(stamp.UnconfirmedMax, stamp.UnconfirmedMax, stamp.UnconfirmedMax)
 				}
 				if d := await1(t, got).Result.Deliveries; len(d) != 1 || string(d[0].Payload) != string(want) {
 					t.Errorf("%d messages are delivered, want %q: %+v", len(d), want, d)
@@ -303,7 +210,7 @@ func TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed(t *testing.T) {
 }
 
 // TestNothingIsTakenBeforeTheTimeIsConfirmed: after an outage in which times to live ended, a leader refuses to receive by
-// number and to take batches to forward until a quorum confirms the time, or grantsHeldMax has passed. A leader whose
+// number and to take batches to forward until a quorum confirms the time, or stamp.UnconfirmedMax has passed. A leader whose
 // clock is not ahead refuses nothing.
 func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 	t.Parallel()
@@ -349,7 +256,7 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 				}
 				clock.setAlone(!row.confirmed)
 				if !row.confirmed && row.refused {
-					clock.move(grantsHeldMax, grantsHeldMax, grantsHeldMax)
+					clock.move(stamp.UnconfirmedMax, stamp.UnconfirmedMax, stamp.UnconfirmedMax)
 				}
 				fetch := fsm.FetchDeferred{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{held[0].Lock.Sequence}}
 				if n := len(must(t, g, a.next(), fetch).Deliveries); n != row.taken {

@@ -35,7 +35,7 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/lanes", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/skip", "partition/snapshots", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/entrysum", "partition/histogram", "partition/lanes", "partition/logging", "partition/raftlog", "partition/savedlog", "partition/skip", "partition/snapshots", "partition/stamp", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
@@ -48,6 +48,7 @@ func packageImports() map[string][]string {
 		"partition/savedlog":  {"fsm"},
 		"partition/skip":      {"fsm", "partition/disk", "partition/entrysum", "partition/raftlog", "partition/savedlog", "partition/snapshots"},
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
+		"partition/stamp":     {"fsm"},
 		"partition/transport": {"fsm", "fsm/fields", "partition/entrysum"},
 
 		"cluster":            {"fsm", "fsm/catalog", "fsm/queue", "fsm/totals", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/confirm", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/quota", "cluster/raftgroup", "cluster/rates", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/slowdisk", "cluster/space", "cluster/throttle", "topology"},

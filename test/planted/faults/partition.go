@@ -137,8 +137,8 @@ func partitionFaults() []Fault {
 		{Name: "grant-at-unconfirmed-time", Package: "partition", Test: "TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed", Patches: []overlay.Patch{
 			{
 				"partition/stamp.go",
-				"return unconfirmed && deadline != 0 && deadline <= c.own",
-				"return unconfirmed && deadline != 0 && deadline <= c.own && !FAULT",
+				"return unconfirmed && deadline != 0 && deadline <= c.Own",
+				"return unconfirmed && deadline != 0 && deadline <= c.Own && !FAULT",
 			},
 		}},
 		// Opens the groups of a journal of which a part cannot be read.
@@ -284,9 +284,9 @@ func partitionFaults() []Fault {
 		// Lets the clock of a leader decide the wall time alone.
 		{Name: "wall-follows-leader", Package: "partition", Test: "TestLeaderWithAWrongClockEndsNothing", Patches: []overlay.Patch{
 			{
-				"partition/stamp.go",
-				"return fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}",
-				"t := fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}; if FAULT { t.Wall = max(s.wall, c.own) }; return t",
+				"partition/stamp/stamp.go",
+				"return fsm.Times{Wall: s.WallTime(c), Serving: After(s.serving, c.Monotonic-s.since)}",
+				"t := fsm.Times{Wall: s.WallTime(c), Serving: After(s.serving, c.Monotonic-s.since)}; if FAULT { t.Wall = max(s.wall, c.Own) }; return t",
 			},
 		}},
 	}
