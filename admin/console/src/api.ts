@@ -1,5 +1,6 @@
 // Requests to the API of the member that served this page. The console has no API of its own: docs/cli.md and docs/index.md
 // describe the routes below /v1, and docs/service-bus-protocol.md the requests about messages.
+import { bearer, bearerName, end, forgetTokens } from "./oidc";
 
 /** Problem is the body of every answer other than 2xx. */
 interface Problem {
@@ -39,10 +40,11 @@ export const session = { namespace: "" };
 export function signIn(with_: Key | null) {
   key = with_;
   token = { text: "", until: 0 };
+  forgetTokens();
 }
 
 export function signedInAs(): string {
-  return key?.name ?? "";
+  return key?.name ?? bearerName();
 }
 
 /** readOnly is true if the setting `console` is read-only: the page then offers no changes. The server's checks do not depend on it. */
@@ -50,6 +52,14 @@ export const readOnly =
   document.querySelector<HTMLMetaElement>("meta[name=peeklock-console]")?.content === "read-only";
 
 async function authorization(): Promise<string> {
+  try {
+    const jwt = await bearer();
+    if (jwt) {
+      return `Bearer ${jwt}`;
+    }
+  } catch (e) {
+    throw new Refusal(401, "ExpiredToken", (e as Error).message);
+  }
   const now = Date.now() / 1000;
   if (key && now > token.until - renewSeconds) {
     const until = Math.floor(now) + tokenSeconds;
@@ -88,6 +98,9 @@ export async function request(method: string, path: string, headers: Record<stri
       problem = JSON.parse(text) as Problem;
     } catch {
       problem = { message: text.replace(/<[^>]*>/g, " ").trim() };
+    }
+    if (response.status === 401 && bearerName() && problem.message?.includes("ExpiredToken")) {
+      problem.message = end(problem.message);
     }
     throw new Refusal(response.status, problem.code ?? String(response.status), problem.message || response.statusText, problem.trackingId);
   }

@@ -9,8 +9,9 @@ import { Cluster } from "./cluster";
 import { Connect } from "./connect";
 import { Entities } from "./entities";
 import { EntityPage, TopicPage } from "./entity";
+import { begin, finish, provider, signedOut } from "./oidc";
 import { Overview } from "./overview";
-import { urlOf, useRoute } from "./route";
+import { go, urlOf, useRoute } from "./route";
 import { forgetCounts } from "./stale";
 import { Field, forget, Form } from "./ui";
 
@@ -46,21 +47,26 @@ async function probe(): Promise<Caller | "sign in"> {
   return operator || manager || signedInAs() ? { operator, manager } : "sign in";
 }
 
-function SignIn({ onDone }: { onDone: () => void }) {
+/** check asks the member whether it accepts who signed in, and forgets what it refuses. What may be done, each page shows. */
+async function check(entity = "") {
+  try {
+    await call("GET", entity ? `/v1/rules/${entity}` : "/v1/endpoints");
+  } catch (e) {
+    if (e instanceof Refusal && e.status !== 401) {
+      return;
+    }
+    signIn(null);
+    throw e;
+  }
+}
+
+function SignIn({ onDone, notice }: { onDone: () => void; notice: string }) {
   const [name, setName] = useState("RootManageSharedAccessKey");
   const [secret, setSecret] = useState("");
   const [entity, setEntity] = useState("");
   const action = async () => {
     signIn({ name: name.trim(), secret: secret.trim(), entity: entity.trim() });
-    try {
-      await call("GET", entity ? `/v1/rules/${entity}` : "/v1/endpoints");
-    } catch (e) {
-      if (e instanceof Refusal && e.status !== 401) {
-        return; // the key is valid; what it may do, each page shows
-      }
-      signIn(null);
-      throw e;
-    }
+    await check(entity.trim());
   };
   if (!window.isSecureContext) {
     return (
@@ -75,6 +81,12 @@ function SignIn({ onDone }: { onDone: () => void }) {
   return (
     <main class="sign-in">
       <h1>Peeklock</h1>
+      {notice && (
+        <p class="failed" role="alert">
+          {notice}
+        </p>
+      )}
+      {provider && <Form action={begin} label={`Sign in at ${provider}`} onDone={() => undefined} />}
       <p>Sign in with the name and the key of a rule. The key stays in the memory of this tab: it is neither sent nor stored.</p>
       <Form action={action} label="Sign in" onDone={onDone}>
         <Field label="Name of the rule" value={name} onValue={setName} autocomplete="username" required spellcheck={false} />
@@ -89,13 +101,25 @@ function App() {
   const route = useRoute();
   const [caller, setCaller] = useState<Caller | "sign in">();
   const [failure, setFailure] = useState("");
+  const [notice, setNotice] = useState("");
   const [namespaces, setNamespaces] = useState<Namespace[]>([]);
   const [namespace, setNamespace] = useState("");
   const start = async () => {
     try {
+      if (await finish((view) => go(view, true))) {
+        await check();
+      }
+    } catch (e) {
+      leave((e as Error).message);
+      return;
+    }
+    try {
       const found = await probe();
       setCaller(found);
       setFailure("");
+      if (found !== "sign in") {
+        setNotice("");
+      }
       if (found !== "sign in" && found.operator) {
         setNamespaces((await call<{ namespaces: Namespace[] }>("GET", "/v1/namespaces")).namespaces);
       }
@@ -103,7 +127,22 @@ function App() {
       setFailure((e as Error).message);
     }
   };
-  useEffect(() => void start(), []);
+  const leave = (reason = "") => {
+    signIn(null);
+    forgetCounts();
+    forget();
+    session.namespace = "";
+    setNamespace("");
+    setNamespaces([]);
+    setNotice(reason);
+    setCaller("sign in");
+  };
+  useEffect(() => {
+    const ended = (e: Event) => leave((e as CustomEvent<string>).detail);
+    window.addEventListener(signedOut, ended);
+    void start();
+    return () => window.removeEventListener(signedOut, ended);
+  }, []);
   const title = pages.find((p) => p.page === route.page)?.title ?? route.name;
   useEffect(() => {
     document.title = `${title} - Peeklock`;
@@ -122,20 +161,12 @@ function App() {
     return <p class="quiet">Loading…</p>;
   }
   if (caller === "sign in") {
-    return <SignIn onDone={start} />;
+    return <SignIn onDone={start} notice={notice} />;
   }
   const visible = pages.filter((p) => p.page === "connect" || (p.page === "cluster" ? caller.operator : caller.manager));
   const choose = (name: string) => {
     session.namespace = name;
     setNamespace(name);
-  };
-  const leave = () => {
-    signIn(null);
-    forgetCounts();
-    forget();
-    session.namespace = "";
-    setNamespace("");
-    setCaller("sign in");
   };
   return (
     <>
@@ -164,7 +195,7 @@ function App() {
           )}
           {readOnly && <span class="badge">read-only</span>}
           {signedInAs() && (
-            <button onClick={leave} title={`Signed in as ${signedInAs()}`}>
+            <button onClick={() => leave()} title={`Signed in as ${signedInAs()}`}>
               Sign out
             </button>
           )}
