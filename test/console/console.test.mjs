@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
-import { browser, members, processes, until } from "./kit.mjs";
+import { browser, button, members, open as openPage, processes, until } from "./kit.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const pictures = process.env.PEEKLOCK_PICTURES;
@@ -16,23 +16,7 @@ before(async () => {
 });
 after(() => chromium?.close());
 
-/** open opens a page of the console; an error in the page fails the test. */
-async function open(t, url, options = {}) {
-  const context = await chromium.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  const errors = [];
-  page.on("pageerror", (e) => errors.push(e.message));
-  page.on("console", (m) => m.type() === "error" && /Content Security Policy/.test(m.text()) && errors.push(m.text()));
-  t.after(async () => {
-    await context.close();
-    assert.deepEqual(errors, [], "errors in the page");
-  });
-  page.setDefaultTimeout(15_000);
-  await page.goto(url);
-  return page;
-}
-
-const button = (page, name) => page.getByRole("button", { name, exact: true });
+const open = (...how) => openPage(chromium, ...how);
 const dialog = (page) => page.getByRole("dialog");
 
 const signIn = async (page, name, key) => {

@@ -50,8 +50,8 @@ export async function members(...args) {
   };
 }
 
-/** processes starts three members, each a process that kill ends at once, and resolves when all are ready. The first is the server. */
-export async function processes() {
+/** processes starts three members with the given flags, each a process that kill ends at once, and resolves when all are ready. The first is the server. */
+export async function processes(...args) {
   const dir = mkdtempSync(join(tmpdir(), "peeklock-console-"));
   const key = "console-test-key";
   const started = [];
@@ -66,7 +66,7 @@ export async function processes() {
     const join_ = started.filter((other) => other !== m).flatMap((other) => ["--join", other.gossip]);
     m.child = spawn(
       binary,
-      ["serve", "--name", m.name, "--dir", join(dir, m.name), "--amqp", m.amqp, "--admin", m.admin, "--peer", m.peer, "--gossip", m.gossip, "--control-socket", join(dir, `${i}.sock`), "--expect", "3", "--partitions", "3", "--key-name", "root", "--key", key, "--log-level", "error", ...join_],
+      ["serve", "--name", m.name, "--dir", join(dir, m.name), "--amqp", m.amqp, "--admin", m.admin, "--peer", m.peer, "--gossip", m.gossip, "--control-socket", join(dir, `${i}.sock`), "--expect", "3", "--partitions", "3", "--key-name", "root", "--key", key, "--log-level", "error", ...join_, ...args],
       { stdio: ["ignore", "ignore", "inherit"], env: Object.fromEntries(Object.entries(process.env).filter(([k]) => !k.startsWith("PEEKLOCK_"))) }, // the variables of test runs are no settings
     );
     m.server = `http://${m.admin}`;
@@ -98,6 +98,24 @@ export async function processes() {
 export async function browser() {
   return chromium.launch({ executablePath: chromiumPath, args: flags });
 }
+
+/** open opens a page of the console; an error in the page fails the test. */
+export async function open(chromium, t, url, options = {}) {
+  const context = await chromium.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  const errors = [];
+  page.on("pageerror", (e) => errors.push(e.message));
+  page.on("console", (m) => m.type() === "error" && /Content Security Policy/.test(m.text()) && errors.push(m.text()));
+  t.after(async () => {
+    await context.close();
+    assert.deepEqual(errors, [], "errors in the page");
+  });
+  page.setDefaultTimeout(15_000);
+  await page.goto(url);
+  return page;
+}
+
+export const button = (page, name) => page.getByRole("button", { name, exact: true });
 
 /** until repeats a check until it passes, or fails with its last error. */
 export async function until(check, within = 15_000) {
