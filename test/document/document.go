@@ -61,8 +61,3 @@ func compare(t *testing.T, path, have, want string) {
 	}
 	t.Errorf("%s is stale: run `make docs` (-want +have):\n%s", path, cmp.Diff(want, have))
 }
-
-// Cell escapes a text for a cell of a Markdown table.
-func Cell(text string) string {
-	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`).Replace(text)
-}

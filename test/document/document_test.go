@@ -16,10 +16,3 @@ func TestReplaceKeepsTheRest(t *testing.T) {
 		t.Error("a section that does not exist was replaced")
 	}
 }
-
-func TestCellsAreEscaped(t *testing.T) {
-	t.Parallel()
-	if got, want := Cell("a|b <c>\nd*"), `a\|b &lt;c> d\*`; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
