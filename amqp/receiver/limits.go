@@ -21,13 +21,15 @@ const (
 	scanWithin       = 45 * time.Second      // one search; clients wait a minute for a drain
 )
 
-// The cost of one peek for a selector, in units (package work).
+// The cost of one peek for a selector, in units (package work), at the gateway and at the leader together: a page of 250 messages of
+// 1 KiB takes about 2 ms.
 const (
 	// PeekCost is the fixed part: a quorum confirms the leader.
 	PeekCost = 25
 	// MessagesPerUnit is the number of messages whose properties are read for a unit.
-	MessagesPerUnit = 8
+	MessagesPerUnit = 5
 
-	unitBytes = 4 << 10 // bytes of their payloads and patches for a unit
-	unitSteps = 20_000  // steps of the evaluations (package fsm/filter) for a unit
+	unitBytes     = 2 << 10 // bytes of their payloads and patches for a unit
+	unitSteps     = 20_000  // steps of the evaluations (package fsm/filter) for a unit
+	firstPageCost = 100     // units that are paid before the first page of a link, until its cost is known
 )

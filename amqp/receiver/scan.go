@@ -41,10 +41,14 @@ type scanner struct {
 
 	within time.Duration // of one peek
 	reader message.RuleReader
+
+	// With a selector only:
+	expected int // what a page costs, by the last ones
+	paid     int // units in advance
 }
 
 func newScanner(source Source, within time.Duration) scanner {
-	return scanner{Source: source, within: within}
+	return scanner{Source: source, within: within, expected: firstPageCost}
 }
 
 // start returns the lowest number that a message of each shard can have; an entity that is not partitioned has one.
@@ -77,12 +81,15 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 	}
 	if s.Selector != nil {
 		most = s.PeekMessagesMax
-		s.Work.pay(ctx, PeekCost) // before, so that the links that wait hold no messages
+		s.payAhead(ctx)
 	}
 	within, cancel := context.WithTimeout(ctx, s.within)
 	found, err := s.Broker.Peek(within, at, from, most, maxBytes)
 	cancel()
 	p := scanned{next: from, empty: len(found) == 0, cost: PeekCost}
+	if s.Selector != nil {
+		defer func() { s.settle(ctx, p.cost) }()
+	}
 	if err != nil {
 		return p, err //nolint:wrapcheck // callers ask for its code
 	}
@@ -109,8 +116,25 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 		}
 	}
 	p.cost += len(found)/MessagesPerUnit + bytes/unitBytes + int(steps/unitSteps)
-	s.Work.pay(ctx, p.cost-PeekCost)
 	return p, nil
+}
+
+// payAhead pays what the next page will probably cost. If links paid after they peek, all of a connection could peek at a time.
+func (s *scanner) payAhead(ctx context.Context) {
+	if due := s.expected - s.paid; due > 0 {
+		s.Work.pay(ctx, due)
+		s.paid += due
+	}
+}
+
+// settle pays what a page has cost more than was paid; what it has cost less is left for the next one. Between the pages of a
+// queue a Consumer looks for new messages, which costs little, so the expected cost rises at once, and falls slowly.
+func (s *scanner) settle(ctx context.Context, cost int) {
+	if s.paid -= cost; s.paid < 0 {
+		s.Work.pay(ctx, -s.paid)
+		s.paid = 0
+	}
+	s.expected = max(cost, (s.expected+cost)/2)
 }
 
 // selects evaluates the selector with a message.
