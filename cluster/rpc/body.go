@@ -25,7 +25,7 @@ func (h *requestHead) fields(x *fields.Codec, kind frameKind) {
 	}
 }
 
-// answerHead precedes the result in an answer whose outcome is Done, and in a final refusal for another reason than
+// answerHead precedes the result in an answer whose outcome is Done, and in a refusal with a code, except a final one with
 // ServerBusy. It is all of other answers.
 type answerHead struct {
 	outcome partition.Outcome

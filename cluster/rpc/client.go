@@ -385,7 +385,7 @@ func (c *Conn) handleAnswer(id uint64, body []byte) error {
 		if answer.Final {
 			answer.Result.Code = fsm.ServerBusy
 		}
-		if err == nil && answer.Final && len(x.Buf) > 0 {
+		if err == nil && head.outcome == partition.Refused && len(x.Buf) > 0 {
 			answer.Result, err = fsm.DecodeResult(x.Buf)
 			break
 		}

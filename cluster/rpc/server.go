@@ -313,7 +313,7 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 		x := fields.Encoder(buf)
 		head := answerHead{a.Outcome, a.Final, hint}
 		head.fields(&x)
-		if a.Outcome == partition.Done || a.Final && a.Result.Code == fsm.NamespaceFull {
+		if hasResult(a) {
 			x.Buf = fsm.AppendResult(x.Buf, a.Result)
 		}
 		err = s.writer.end(x.Buf)
@@ -322,6 +322,19 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 		s.log.Warn("closed the connection of a member that does not read its answers", "peer", s.from)
 		s.writer.close()
 	}
+}
+
+// hasResult reports whether the result of an answer is sent. A final refusal without one has the code ServerBusy. That of a leader
+// with a full queue has the code, so that the other member does not look for another leader.
+func hasResult(a partition.Answer) bool {
+	switch a.Outcome {
+	case partition.Done:
+		return true
+	case partition.Refused:
+		return a.Result.Code != fsm.OK && (!a.Final || a.Result.Code != fsm.ServerBusy)
+	case partition.Unknown:
+	}
+	return false
 }
 
 // reply sends the reply to a query.
