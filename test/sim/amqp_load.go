@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 const (
@@ -30,14 +31,14 @@ func colorOf(id string) string { return []string{"red", "blue"}[id[len(id)-1]%2]
 // viaGateway adds a queue with dead letters and a queue with sessions that are used by AMQP clients alone.
 func (b *builder) viaGateway() {
 	s := b.stream("amqp")
-	s.isAMQP, s.isExact = true, true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.MaxDeliveryCount = deliveriesMax })
-	s.from = []source{{at: s.to}, {at: deadLetters(s.to)}}
+	s.isAMQP, s.IsExact = true, true
+	s.To = b.queue(s, s.Name, func(e *fsm.EntitySettings) { e.MaxDeliveryCount = deliveriesMax })
+	s.From = []judge.Source{{At: s.To}, {At: deadLetters(s.To)}}
 
 	s = b.stream("amqp-sessions")
-	s.isAMQP, s.isExact, s.hasSessions, s.immediate = true, true, true, true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.RequiresSession = true })
-	s.from = []source{{at: s.to}}
+	s.isAMQP, s.IsExact, s.HasSessions, s.immediate = true, true, true, true
+	s.To = b.queue(s, s.Name, func(e *fsm.EntitySettings) { e.RequiresSession = true })
+	s.From = []judge.Source{{At: s.To}}
 }
 
 // encoded returns the message that an AMQP client sends for a message of the load.
@@ -78,7 +79,7 @@ func (l *load) sendAMQP(c *client, s *stream) {
 			}
 			ctx, cancel := context.WithTimeout(l.sending, connectWithin)
 			var err error
-			sender, err = k.session.NewSender(ctx, s.name, &amqp.SenderOptions{Name: k.linkName()})
+			sender, err = k.session.NewSender(ctx, s.Name, &amqp.SenderOptions{Name: k.linkName()})
 			cancel()
 			if err != nil {
 				k.close()
@@ -116,9 +117,9 @@ func (l *load) sendOneAMQP(c *client, k *connection, sender *amqp.Sender, s *str
 }
 
 // receiveAMQP receives through gateways and settles until receiving ends.
-func (l *load) receiveAMQP(c *client, s *stream, from source) {
-	path := from.at.Name
-	if from.at.Sub == fsm.DeadLetterQueue {
+func (l *load) receiveAMQP(c *client, s *stream, from judge.Source) {
+	path := from.At.Name
+	if from.At.Sub == fsm.DeadLetterQueue {
 		path += "/$DeadLetterQueue"
 	}
 	for l.receiving.Err() == nil {
@@ -129,7 +130,7 @@ func (l *load) receiveAMQP(c *client, s *stream, from source) {
 }
 
 // receiveOnLink attaches a receiver and receives some messages. It returns false when that failed.
-func (l *load) receiveOnLink(c *client, s *stream, from source, path string) bool {
+func (l *load) receiveOnLink(c *client, s *stream, from judge.Source, path string) bool {
 	k := c.connect(l.receiving)
 	if k == nil {
 		return false
@@ -137,7 +138,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 	defer k.close()
 	options := &amqp.ReceiverOptions{Name: k.linkName(), Credit: -1, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
 	asked := time.Now()
-	if s.hasSessions {
+	if s.HasSessions {
 		var name any
 		if c.rand.IntN(5) == 0 {
 			name = strconv.Itoa(c.rand.IntN(sessionsOfStream))
@@ -146,7 +147,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 		options.Properties = map[string]any{acceptTimeout: uint32(lockWait.Milliseconds())}
 	}
 	receiver := &amqpReceiver{load: l, client: c, stream: s, from: from, path: path, connection: k}
-	if !s.hasSessions && c.rand.IntN(3) == 0 && l.sending.Err() == nil { // in the end, everything must be received
+	if !s.HasSessions && c.rand.IntN(3) == 0 && l.sending.Err() == nil { // in the end, everything must be received
 		receiver.color = colorOf(strconv.Itoa(c.rand.IntN(2)))
 		options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(selectorFilter, selectorCode, "JMSType = '"+receiver.color+"'")}
 	}
@@ -157,7 +158,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 		return false
 	}
 	receiver.link = r
-	if s.hasSessions {
+	if s.HasSessions {
 		return receiver.receiveSession(asked)
 	}
 	for l.receiving.Err() == nil && c.rand.IntN(30) != 0 && (receiver.color == "" || l.sending.Err() == nil) {
@@ -175,7 +176,7 @@ type amqpReceiver struct {
 	load   *load
 	client *client
 	stream *stream
-	from   source
+	from   judge.Source
 	path   string
 	link   *amqp.Receiver
 	color  string // of the messages that the link selects; "" for all
@@ -184,13 +185,13 @@ type amqpReceiver struct {
 // receiveSession receives messages of the session that the link holds. Its lock began at asked or later.
 func (r *amqpReceiver) receiveSession(asked time.Time) bool {
 	name, _ := r.link.LinkSourceFilterValue(sessionFilter).(string)
-	sessions, until := r.stream.sessions, asked.Add(lockSure)
+	sessions, until := r.stream.Sessions, asked.Add(judge.LockSure)
 	if !time.Now().Before(until) {
 		return false
 	}
 	r.load.operations.Add(1)
-	sessions.accepted(name, holder{client: r.client.name, until: until}, asked, false)
-	defer r.gateway.whenItStops(func() { sessions.releasing(name, r.client.name) })()
+	sessions.Accepted(name, judge.Holder{Client: r.client.name, Until: until}, asked, false)
+	defer r.gateway.whenItStops(func() { sessions.Releasing(name, r.client.name) })()
 	for i := range 3 {
 		if i == 1 && r.client.rand.IntN(3) == 0 {
 			asked = time.Now()
@@ -198,14 +199,14 @@ func (r *amqpReceiver) receiveSession(asked time.Time) bool {
 				break
 			}
 			r.load.operations.Add(1)
-			until = asked.Add(lockSure)
-			sessions.renewed(name, r.client.name, until)
+			until = asked.Add(judge.LockSure)
+			sessions.Renewed(name, r.client.name, until)
 		}
 		if !time.Now().Before(until.Add(-lockWait)) || !r.receiveSome(asked) {
 			break
 		}
 	}
-	sessions.releasing(name, r.client.name)
+	sessions.Releasing(name, r.client.name)
 	ctx, cancel := context.WithTimeout(context.Background(), connectWithin)
 	defer cancel()
 	return r.link.Close(ctx) == nil
@@ -243,23 +244,23 @@ func (r *amqpReceiver) receiveSome(since time.Time) bool {
 
 // settleAll records messages and settles each after a while.
 func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool {
-	until := since.Add(lockSure)
+	until := since.Add(judge.LockSure)
 	if !time.Now().Before(until) {
 		return len(messages) == 0 // the locks may have ended before the messages came
 	}
 	r.load.operations.Add(int64(len(messages)))
 	for _, m := range messages {
 		id := fmt.Sprint(m.Properties.MessageID)
-		r.stream.checkDue(id)
+		r.stream.CheckDue(id)
 		if r.color != "" && colorOf(id) != r.color {
-			r.stream.find(fmt.Sprintf("not selected: message %s came to a receiver of %s ones", id, r.color))
+			r.stream.Find(fmt.Sprintf("not selected: message %s came to a receiver of %s ones", id, r.color))
 		}
 		sequence, _ := m.Annotations[sequenceKey].(int64)
 		r.stream.Add(history.Event{
 			Kind: history.Delivered, ID: id, Client: r.client.name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount,
 			LockedUntil: until, Note: fmt.Sprintf("gateway %d", r.member),
 		})
-		if r.stream.hasSessions { // the lock is that of the session
+		if r.stream.HasSessions { // the lock is that of the session
 			defer r.gateway.whenItStops(func() {
 				r.stream.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: r.client.name, Note: "the gateway stops"})
 			})()
@@ -276,21 +277,21 @@ func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool
 // settle settles a message. It returns false when the link is of no more use.
 func (r *amqpReceiver) settle(m *amqp.Message) bool {
 	c, s, id := r.client, r.stream, fmt.Sprint(m.Properties.MessageID)
-	if c.rand.IntN(50) == 0 && !s.hasSessions && r.load.sending.Err() == nil {
+	if c.rand.IntN(50) == 0 && !s.HasSessions && r.load.sending.Err() == nil {
 		r.renew(m)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
 	verb, settle := fsm.Complete, func() error { return r.link.AcceptMessage(ctx, m) }
 	switch n := c.rand.IntN(100); {
-	case r.from.at.Sub != fsm.MainQueue:
+	case r.from.At.Sub != fsm.MainQueue:
 	case n < 5:
 		verb, settle = fsm.Abandon, func() error { return r.link.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{DeliveryFailed: true}) }
 	case n < 8:
 		verb, settle = fsm.Release, func() error { return r.link.ReleaseMessage(ctx, m) }
 	case n < 10 && s.hasDeadLetters():
 		verb, settle = fsm.DeadLetter, func() error { return r.link.RejectMessage(ctx, m, nil) }
-	case n < 11 && !s.hasSessions && r.load.sending.Err() == nil: // in the end, everything must be received
+	case n < 11 && !s.HasSessions && r.load.sending.Err() == nil: // in the end, everything must be received
 		return true // the lock ends by itself
 	}
 	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: c.name, Note: fmt.Sprint(verb)})
@@ -316,8 +317,8 @@ func (r *amqpReceiver) renew(m *amqp.Message) {
 		return // the lock may be lost; the settlement shows whether the link is
 	}
 	r.load.operations.Add(1)
-	r.stream.Add(history.Event{Kind: history.Renewed, ID: fmt.Sprint(m.Properties.MessageID), Client: r.client.name, LockedUntil: asked.Add(lockSure)})
-	sleep(time.Duration(r.client.rand.Int64N(int64(lockDuration / 2))))
+	r.stream.Add(history.Event{Kind: history.Renewed, ID: fmt.Sprint(m.Properties.MessageID), Client: r.client.name, LockedUntil: asked.Add(judge.LockSure)})
+	sleep(time.Duration(r.client.rand.Int64N(int64(judge.LockDuration / 2))))
 }
 
 // uuidOf returns the UUID of a lock, whose delivery tag is a GUID in the byte order of .NET.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/test/rawamqp"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
@@ -27,10 +28,10 @@ const (
 // movedByGateway adds a queue whose messages AMQP clients move to another one in transactions.
 func (b *builder) movedByGateway() {
 	s := b.stream("amqp-moved")
-	s.isAMQP, s.isExact, s.immediate = true, true, true
-	s.to = b.queue(s, s.name, nil)
-	s.relay = &source{at: s.to}
-	s.from = []source{{at: b.queue(s, "amqp-moved-to", nil)}}
+	s.isAMQP, s.IsExact, s.immediate = true, true, true
+	s.To = b.queue(s, s.Name, nil)
+	s.relay = &judge.Source{At: s.To}
+	s.From = []judge.Source{{At: b.queue(s, "amqp-moved-to", nil)}}
 }
 
 // moveAMQP moves messages in transactions over the gateways until receiving ends.
@@ -56,7 +57,7 @@ func (l *load) moveOnConnection(c *client, s *stream) error {
 	}
 	k := &mover{rawamqp.New(context.Background(), stream)} // it ends with its moves
 	defer k.Close()
-	if err := k.open(c.name, s.to.Name, s.from[0].at.Name); err != nil {
+	if err := k.open(c.name, s.To.Name, s.From[0].At.Name); err != nil {
 		return err
 	}
 	for n := uint32(0); n < movesPerConnection && l.receiving.Err() == nil; n++ {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 const (
@@ -16,9 +17,9 @@ const (
 // backlogged adds a queue for the fault Backlog. Its messages are received when nothing is sent any more.
 func (b *builder) backlogged() {
 	s := b.stream("backlog")
-	s.immediate, s.isExact, s.isBacklog = true, true, true
-	s.to = b.queue(s, s.name, nil)
-	s.from = []source{{at: s.to}}
+	s.immediate, s.IsExact, s.isBacklog = true, true, true
+	s.To = b.queue(s, s.Name, nil)
+	s.From = []judge.Source{{At: s.To}}
 }
 
 // fillBacklog sends messages that nobody receives until the end.
@@ -36,7 +37,7 @@ func (l *load) fillBacklog() {
 			m := l.message(c, s)
 			m.Payload = append(m.Payload, make([]byte, backlogBody)...)
 			s.Add(history.Event{Kind: history.SendBegun, ID: m.ID, Client: c.name})
-			code, heard := send(p, s.to, []fsm.Message{m})
+			code, heard := send(p, s.To, []fsm.Message{m})
 			kind := history.SendRefused
 			switch {
 			case heard && code == fsm.OK:

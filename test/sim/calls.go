@@ -17,6 +17,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 	"github.com/peeklock/peeklock/topology"
@@ -312,7 +313,7 @@ func (c *calls) outcome(report *Report) Outcome {
 
 // gaps returns for each second until the senders end the longest time, in seconds, for which a stream that includes it has accepted no
 // message.
-func gaps(streams []*stream, begun time.Time, length time.Duration) []float64 {
+func gaps(streams []*judge.Stream, begun time.Time, length time.Duration) []float64 {
 	longest := make([]float64, int(length.Seconds()))
 	for _, s := range streams {
 		last := time.Duration(0)

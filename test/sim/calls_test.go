@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 )
@@ -47,11 +48,11 @@ func TestFailedCallIsRepairedBeforeTheEnd(t *testing.T) {
 // A pause counts until the senders end: afterwards nothing is sent until the cluster has been repaired.
 func TestPausesOfSendersEndWithThem(t *testing.T) {
 	t.Parallel()
-	s := new(stream)
+	s, begun := new(judge.Stream), time.Unix(1_000_000_000, 0)
 	for _, second := range []int{1, 3, 4, 20} {
-		s.Add(history.Event{Kind: history.SendAccepted, At: at(second)})
+		s.Add(history.Event{Kind: history.SendAccepted, At: begun.Add(time.Duration(second) * time.Second)})
 	}
-	if got, want := gaps([]*stream{s}, at(0), 6*time.Second), []float64{1, 2, 2, 2, 2, 2}; !slices.Equal(got, want) {
+	if got, want := gaps([]*judge.Stream{s}, begun, 6*time.Second), []float64{1, 2, 2, 2, 2, 2}; !slices.Equal(got, want) {
 		t.Errorf("got pauses %v, want %v", got, want)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
@@ -67,37 +66,4 @@ func TestMessagesComeEarlyAsFarAsClocksAreWrong(t *testing.T) {
 			t.Errorf("%s: %v, want %v", row.name, got, row.want)
 		}
 	}
-}
-
-// TestStepsOfAllClocks checks what the judge allows for steps of all clocks together, in one direction each.
-func TestStepsOfAllClocks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var c clockSteps
-		check := func(when string, ahead, behind time.Duration) {
-			t.Helper()
-			if a, b := c.ahead(time.Now()), c.behind(time.Now()); a != ahead || b != behind {
-				t.Errorf("%s: ahead %v and behind %v, want %v and %v", when, a, b, ahead, behind)
-			}
-		}
-		check("before", 0, 0)
-		c.begin(20 * time.Second)
-		check("ahead", 20*time.Second, 0)
-		sleep(time.Minute)
-		c.end()
-		sleep(agreeWithin + 5*time.Second)
-		check("while wall time stands still", 15*time.Second, 0)
-		sleep(15 * time.Second)
-		check("when the clocks have passed it", 0, 0)
-		c.begin(-20 * time.Second)
-		sleep(5 * time.Second)
-		check("back", 0, 5*time.Second)
-		sleep(time.Minute)
-		check("back for longer", 0, 20*time.Second)
-		c.end()
-		sleep(agreeWithin + time.Second)
-		check("afterwards", 0, 0)
-		c.begin(2 * clocks.StepMax)
-		check("a long step", simplan.ClockErrorMax, 0)
-	})
 }

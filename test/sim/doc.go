@@ -6,15 +6,13 @@
 // (package simplan), and once the whole cluster is copied under load, lost, and restored (restore.go). Half of the plans end
 // with a loss of power, or of one process, while messages are in flight and no client sends. Afterwards the results are checked:
 //
-//   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
-//     order and the holders of sessions, schedules, failed deliveries, late settlements (late.go) and receive-and-delete (take.go); what a restore
-//     may lose and duplicate is allowed exactly as docs/operations.md states it (restore_judge.go);
+//   - package judge checks what the clients of each stream of messages saw: what arrived, where, when and in which order, who
+//     held it, and what a restore lost and duplicated;
 //   - the former members, which come back beside the restored cluster, stay apart from it;
 //   - a minute of virtual time after the last fault, every member is ready, everything that was accepted has been
 //     received although nothing more was sent, and every queue has taken another message;
 //   - all replicas of every partition have the same state;
-//   - members that were restarted know the names and keys that were changed before (names.go);
-//   - Porcupine finds an order of all operations on each message of a queue, and on each session (linear.go).
+//   - members that were restarted know the names and keys that were changed before (names.go).
 //
 // A simulated minute takes about two seconds of one core. A failed seed prints its plan, and saves it in a folder
 // with the findings, the histories, the log of all members, and every entry that the replicas of each group have stored

@@ -3,9 +3,9 @@ package sim
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 const sessionsOfStream = 4
@@ -15,7 +15,7 @@ const manyDeliveries = 2000
 
 // build creates the entities of all streams.
 func (l *load) build(ctx context.Context) error {
-	b := &builder{ctx: ctx, process: l.world.members[0].running()}
+	b := &builder{ctx: ctx, load: l, process: l.world.members[0].running()}
 	for i := range 2 {
 		b.plainQueue(fmt.Sprintf("queue-%d", i), func(e *fsm.EntitySettings) {
 			e.EnablePartitioning = i == 1
@@ -24,31 +24,31 @@ func (l *load) build(ctx context.Context) error {
 	}
 	s := b.stream("duplicates")
 	s.resends = true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.RequiresDuplicateDetection = true })
-	s.from = []source{{at: s.to}}
+	s.To = b.queue(s, s.Name, func(e *fsm.EntitySettings) { e.RequiresDuplicateDetection = true })
+	s.From = []judge.Source{{At: s.To}}
 
 	s = b.stream("sessions")
-	s.hasSessions, s.immediate = true, true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.RequiresSession = true })
-	s.from = []source{{at: s.to}}
+	s.HasSessions, s.immediate = true, true
+	s.To = b.queue(s, s.Name, func(e *fsm.EntitySettings) { e.RequiresSession = true })
+	s.From = []judge.Source{{At: s.To}}
 
 	s = b.stream("chain")
-	s.from = []source{{at: b.queue(s, "chain-2", nil)}}
+	s.From = []judge.Source{{At: b.queue(s, "chain-2", nil)}}
 	b.queue(s, "chain-1", func(e *fsm.EntitySettings) { e.ForwardTo = "chain-2" })
-	s.to = b.queue(s, "chain-0", func(e *fsm.EntitySettings) { e.ForwardTo = "chain-1" })
+	s.To = b.queue(s, "chain-0", func(e *fsm.EntitySettings) { e.ForwardTo = "chain-1" })
 
 	s = b.stream("topic")
 	target := b.queue(s, "topic-target", nil)
-	s.to = b.entity(s, fsm.TopicEntity, "topic", nil)
+	s.To = b.entity(s, fsm.TopicEntity, "topic", nil)
 	one := b.entity(s, fsm.SubscriptionEntity, "topic/Subscriptions/one", nil)
 	b.entity(s, fsm.SubscriptionEntity, "topic/Subscriptions/two", func(e *fsm.EntitySettings) { e.ForwardTo = "topic-target" })
-	s.from = []source{{name: "one", at: one}, {name: "target", at: target}}
+	s.From = []judge.Source{{Name: "one", At: one}, {Name: "target", At: target}}
 
 	s = b.stream("relay")
 	s.immediate = true
-	s.to = b.queue(s, "relay-in", nil)
-	s.relay = &source{at: s.to}
-	s.from = []source{{name: "a", at: b.queue(s, "relay-a", nil)}, {name: "b", at: b.queue(s, "relay-b", nil)}}
+	s.To = b.queue(s, "relay-in", nil)
+	s.relay = &judge.Source{At: s.To}
+	s.From = []judge.Source{{Name: "a", At: b.queue(s, "relay-a", nil)}, {Name: "b", At: b.queue(s, "relay-b", nil)}}
 
 	b.viaGateway()
 	b.movedByGateway()
@@ -71,33 +71,35 @@ func (l *load) build(ctx context.Context) error {
 // plainQueue adds a queue whose dead letters are received too.
 func (b *builder) plainQueue(name string, change func(*fsm.EntitySettings)) {
 	s := b.stream(name)
-	s.to = b.queue(s, name, func(e *fsm.EntitySettings) {
+	s.To = b.queue(s, name, func(e *fsm.EntitySettings) {
 		e.MaxDeliveryCount = deliveriesMax
 		change(e)
 	})
-	s.from = []source{{at: s.to}, {at: deadLetters(s.to)}}
-	s.isExact = len(s.to.Shards) > 0
+	s.From = []judge.Source{{At: s.To}, {At: deadLetters(s.To)}}
+	s.IsExact = len(s.To.Shards) > 0
+	s.IsLinear = !s.IsExact
 }
 
 // buried adds a queue that forwards its dead letters. Every second message is dead-lettered by its receivers.
 func (b *builder) buried() {
 	s := b.stream("buried")
-	s.isExact = true
+	s.IsExact = true
 	grave := b.queue(s, "grave", nil)
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.ForwardDeadLettersTo = "grave" })
-	s.from = []source{{name: "main", at: s.to}, {name: "grave", at: grave}}
+	s.To = b.queue(s, s.Name, func(e *fsm.EntitySettings) { e.ForwardDeadLettersTo = "grave" })
+	s.From = []judge.Source{{Name: "main", At: s.To}, {Name: "grave", At: grave}}
 	s.buries = func(id string) bool { return numberOf(id)%2 == 1 }
-	s.expect = func(m *sentMessage, source string) expectation {
-		if source == "grave" && !s.buries(m.id) {
-			return never
+	s.Expect = func(m *judge.Sent, source string) judge.Expectation {
+		if source == "grave" && !s.buries(m.ID) {
+			return judge.Never
 		}
-		return must
+		return judge.Must
 	}
 }
 
 // builder creates entities until one fails.
 type builder struct {
 	ctx     context.Context //nolint:containedctx // of one function
+	load    *load
 	process *process
 	streams []*stream
 	unused  []fsm.Entity
@@ -105,7 +107,7 @@ type builder struct {
 }
 
 func (b *builder) stream(name string) *stream {
-	s := &stream{name: name, deferred: make(map[fsm.SequenceNumber]bool), due: make(map[string]time.Time), sessions: newSessionJudge()}
+	s := &stream{deferred: make(map[fsm.SequenceNumber]bool), Stream: judge.NewStream(name)}
 	b.streams = append(b.streams, s)
 	return s
 }
@@ -120,7 +122,7 @@ func (b *builder) entity(s *stream, kind fsm.EntityKind, name string, change fun
 		return fsm.EntityRef{}
 	}
 	settings := fsm.DefaultSettings()
-	settings.LockDuration = fsm.Millis(lockDuration.Milliseconds())
+	settings.LockDuration = fsm.Millis(judge.LockDuration.Milliseconds())
 	settings.MaxDeliveryCount = manyDeliveries
 	settings.MaxMessageBytes = messageMax
 	if change != nil {
@@ -128,7 +130,7 @@ func (b *builder) entity(s *stream, kind fsm.EntityKind, name string, change fun
 	}
 	entity, err := b.process.node.Router().In(fsm.DefaultNamespace).CreateEntity(b.ctx, kind, name, settings, nil, nil)
 	if b.err = err; err == nil {
-		s.entities = append(s.entities, entity)
+		s.Entities = append(s.Entities, entity)
 	}
 	return fsm.EntityRef{Entity: entity}
 }

@@ -118,7 +118,7 @@ func (d *disturber) beginRare(i int, f simplan.Fault) {
 		for _, m := range w.affected(f) {
 			m.clock.set(f.Amount, 0)
 		}
-		w.clocks.begin(f.Amount)
+		w.clocks.BeginStep(f.Amount)
 		w.happened(f.Kind)
 	case simplan.SlowDisks:
 		for _, m := range w.affected(f) {
@@ -247,7 +247,7 @@ func (d *disturber) end(i int, f simplan.Fault) {
 			m.clock.set(0, 0)
 		}
 		if f.Kind == simplan.Clocks {
-			d.world.clocks.end()
+			d.world.clocks.EndStep()
 		}
 	case simplan.FullDisk, simplan.SlowDisk, simplan.CrawlDisk, simplan.HungDisk, simplan.Shortage:
 		if endAtDisk(d.disk(i, f), f) {

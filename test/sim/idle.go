@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 const (
@@ -21,14 +22,14 @@ func deletesItself(e *fsm.EntitySettings) { e.AutoDeleteOnIdle = fsm.Millis(idle
 
 // idles adds two queues that nobody uses, one of them partitioned.
 func (b *builder) idles() {
-	unjudged := &stream{}
+	unjudged := &stream{Stream: new(judge.Stream)}
 	for _, name := range []string{"idle", "idle-shards"} {
 		b.queue(unjudged, name, func(e *fsm.EntitySettings) {
 			deletesItself(e)
 			e.EnablePartitioning = name == "idle-shards"
 		})
 	}
-	b.unused = unjudged.entities
+	b.unused = unjudged.Entities
 }
 
 // watchIdle waits for the end of the entities that nobody uses: it is a finding if one ends early, or has not ended long after ctx.

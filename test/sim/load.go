@@ -13,9 +13,8 @@ import (
 const (
 	sendEvery         = 850 * time.Millisecond // on average
 	thinkMean         = 40 * time.Millisecond  // between a delivery and its settlement, on average
-	lockDuration      = 15 * time.Second
-	lockWait          = 2 * time.Second // of one request for messages
-	deliveriesMax     = 5               // that fail, before a message is dead-lettered
+	lockWait          = 2 * time.Second        // of one request for messages
+	deliveriesMax     = 5                      // that fail, before a message is dead-lettered
 	scheduleMax       = 10 * time.Second
 	batchMax          = 8
 	receiversOfSource = 3
@@ -55,7 +54,7 @@ func (l *load) start() {
 		}
 		for _, work := range s.work {
 			worker := l.client("worker")
-			l.senders.Go(func() { work(l, worker, s) })
+			l.senders.Go(func() { work(worker) })
 		}
 		if s.redrives {
 			operator := l.client("operator")
@@ -87,17 +86,17 @@ func (l *load) senderOf(s *stream) func(*client, *stream) {
 // startReceivers starts the receivers of a stream. Sources with different names may be copies in one subscription.
 func (l *load) startReceivers(s *stream) {
 	received := make(map[fsm.Address]bool)
-	for _, from := range s.from {
-		if received[from.at.Address()] {
+	for _, from := range s.From {
+		if received[from.At.Address()] {
 			continue
 		}
-		received[from.at.Address()] = true
+		received[from.At.Address()] = true
 		for range receiversOfSource {
 			receiver, receive := l.client("receiver"), l.receive
 			switch {
 			case s.isAMQP:
 				receive = l.receiveAMQP
-			case s.takes:
+			case s.Takes != nil:
 				receive = l.take
 			}
 			l.receivers.Go(func() {
@@ -119,7 +118,7 @@ func (l *load) client(name string) *client {
 func (l *load) remaining(ctx context.Context, p *process) (n uint64, err error) {
 	var entities []fsm.Entity
 	for _, s := range l.streams {
-		entities = append(entities, s.entities...)
+		entities = append(entities, s.Entities...)
 	}
 	counts, err := p.node.Router().Counts(ctx, entities)
 	for _, c := range counts {

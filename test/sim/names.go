@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/confirm"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
@@ -89,7 +90,7 @@ func (w *world) changeNames(f simplan.Fault) (changed names, err error) {
 }
 
 // askForNames asks a member again and again.
-func (w *world) askForNames(m *member, want names, was *restoration) {
+func (w *world) askForNames(m *member, want names, was *judge.Restoration) {
 	for end := time.Now().Add(askFor); time.Now().Before(end); sleep(askEvery) {
 		p := m.running()
 		if p == nil {

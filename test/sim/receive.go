@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 // transactionMax is how many messages one transaction moves.
@@ -18,24 +19,24 @@ const transactionMax = 4
 var tooLarge = make([]byte, 2*messageMax) //nolint:gochecknoglobals // read only
 
 // receive receives and settles until receiving ends.
-func (l *load) receive(c *client, s *stream, from source) {
+func (l *load) receive(c *client, s *stream, from judge.Source) {
 	for {
 		p := c.process(l.receiving)
 		if p == nil {
 			return
 		}
-		if s.hasSessions {
+		if s.HasSessions {
 			l.receiveSession(c, p, s, from)
 			continue
 		}
-		r := p.node.Router().Receiver(from.at, false)
+		r := p.node.Router().Receiver(from.At, false)
 		for l.receiving.Err() == nil && !p.hasEnded() && c.rand.IntN(50) != 0 {
 			if !l.receiveSome(c, p, s, from, r, time.Now()) {
 				sleep(reconnectAfter)
 			}
 			l.fetchDeferred(c, p, s, from)
-			if from.rest > 0 {
-				c.think(l.sending, from.rest)
+			if s.rest > 0 && from.At.Sub == fsm.MainQueue {
+				c.think(l.sending, s.rest)
 			}
 		}
 		r.Close()
@@ -50,7 +51,7 @@ type locked struct {
 
 // receiveSome makes one request for messages and settles what comes; the locks last at least for the lock duration
 // from since on. It returns false when the request failed.
-func (l *load) receiveSome(c *client, p *process, s *stream, from source, r *router.Receiver, since time.Time) bool {
+func (l *load) receiveSome(c *client, p *process, s *stream, from judge.Source, r *router.Receiver, since time.Time) bool {
 	got, heard := l.lockSome(c, p, r)
 	if !heard || got.code != fsm.OK {
 		return false
@@ -67,12 +68,12 @@ func (l *load) lockSome(c *client, p *process, r *router.Receiver) (got locked, 
 }
 
 // settleAll records deliveries and settles each after a while. Their locks began at since or later.
-func (l *load) settleAll(c *client, p *process, s *stream, from source, since time.Time, deliveries []fsm.Delivery) {
+func (l *load) settleAll(c *client, p *process, s *stream, from judge.Source, since time.Time, deliveries []fsm.Delivery) {
 	deliveries = slices.DeleteFunc(deliveries, func(d fsm.Delivery) bool {
 		return !time.Now().Before(lockedUntil(from, &d, since)) // too late: the lock may have ended before the answer came
 	})
 	l.operations.Add(int64(len(deliveries)))
-	if s.relay != nil && from.at.ID == s.relay.at.ID {
+	if s.relay != nil && from.At.ID == s.relay.At.ID {
 		for len(deliveries) > 0 && c.think(context.Background(), thinkMean) && !p.hasEnded() {
 			n := min(len(deliveries), 1+c.rand.IntN(transactionMax))
 			l.moveOn(c, p, s, deliveries[:n])
@@ -82,8 +83,8 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 	}
 	for i := range deliveries {
 		d := &deliveries[i]
-		s.checkDue(idOf(d.Payload))
-		s.checkLife(d, from.at.Sub != fsm.MainQueue, since)
+		s.CheckDue(idOf(d.Payload))
+		s.CheckLife(idOf(d.Payload), d.Enqueued, from.At.Sub != fsm.MainQueue, since)
 		failed := d.FailedDeliveries
 		if s.redrives {
 			failed = 0 // a redrive begins again
@@ -97,7 +98,7 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 		if !c.think(context.Background(), thinkMean) || p.hasEnded() {
 			return
 		}
-		if c.rand.IntN(50) == 0 && !s.hasSessions && l.sending.Err() == nil {
+		if c.rand.IntN(50) == 0 && !s.HasSessions && l.sending.Err() == nil {
 			l.renew(c, p, s, from, &deliveries[i])
 		}
 		l.settle(c, p, s, from, &deliveries[i])
@@ -105,8 +106,8 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 }
 
 // askedFor returns when a message was asked for; zero for a receiver of a partitioned entity, which may have had it before.
-func askedFor(from source, since time.Time) time.Time {
-	if len(from.at.Shards) > 0 {
+func askedFor(from judge.Source, since time.Time) time.Time {
+	if len(from.At.Shards) > 0 {
 		return time.Time{}
 	}
 	return since
@@ -114,25 +115,25 @@ func askedFor(from source, since time.Time) time.Time {
 
 // lockedUntil returns until when a message is locked at least, whatever the clocks of the members show: its lock began
 // at since or later. A receiver of a partitioned entity may have had the message before it was asked for it.
-func lockedUntil(from source, d *fsm.Delivery, since time.Time) time.Time {
-	until := since.Add(lockSure)
-	if shown := time.UnixMilli(int64(d.LockedUntil)).Add(-clockSlack); len(from.at.Shards) > 0 && shown.Before(until) {
+func lockedUntil(from judge.Source, d *fsm.Delivery, since time.Time) time.Time {
+	until := since.Add(judge.LockSure)
+	if shown := time.UnixMilli(int64(d.LockedUntil)).Add(-judge.ClockSlack); len(from.At.Shards) > 0 && shown.Before(until) {
 		return shown
 	}
 	return until
 }
 
 // chooseVerb returns how a delivery is settled: most are completed, some returned or deferred.
-func (l *load) chooseVerb(c *client, s *stream, from source, id string) fsm.Verb {
+func (l *load) chooseVerb(c *client, s *stream, from judge.Source, id string) fsm.Verb {
 	switch n := c.rand.IntN(100); {
-	case from.at.Sub != fsm.MainQueue:
+	case from.At.Sub != fsm.MainQueue:
 	case n < 6:
 		return fsm.Abandon
 	case n < 9:
 		return fsm.Release
-	case n < 11 && from.name == "" && !s.hasSessions:
+	case n < 11 && from.Name == "" && !s.HasSessions:
 		return fsm.Defer
-	case s.buries != nil && from.name == "main" && s.buries(id):
+	case s.buries != nil && from.Name == "main" && s.buries(id):
 		return fsm.DeadLetter
 	case n < 12 && s.hasDeadLetters(), n < 30 && s.redrives && l.sending.Err() == nil:
 		return fsm.DeadLetter
@@ -141,21 +142,21 @@ func (l *load) chooseVerb(c *client, s *stream, from source, id string) fsm.Verb
 }
 
 // settle settles a delivery. It leaves a few until their locks end, but none in the end, when all must be received within serveWithin.
-func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Delivery) {
+func (l *load) settle(c *client, p *process, s *stream, from judge.Source, d *fsm.Delivery) {
 	id := idOf(d.Payload)
 	settlement := fsm.Settlement{Lock: d.Lock, Verb: l.chooseVerb(c, s, from, id)}
 	if settlement.Verb == fsm.Defer {
 		s.noteDeferred(d.Lock.Sequence, true)
 	}
-	if c.rand.IntN(100) == 0 && from.at.Sub == fsm.MainQueue && !s.hasSessions && l.sending.Err() == nil { // releasing the session would end the lock
+	if c.rand.IntN(100) == 0 && from.At.Sub == fsm.MainQueue && !s.HasSessions && l.sending.Err() == nil { // releasing the session would end the lock
 		if c.rand.IntN(4) != 0 {
 			return
 		}
-		sleep(lockDuration + time.Duration(c.rand.Int64N(int64(lockDuration)))) // the settlement is too late
+		sleep(judge.LockDuration + time.Duration(c.rand.Int64N(int64(judge.LockDuration)))) // the settlement is too late
 	}
 	at := copyOf(from, d)
 	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Entity: at, Client: c.name, Note: fmt.Sprint(settlement.Verb)})
-	code, heard := settle(p, from.at, settlement)
+	code, heard := settle(p, from.At, settlement)
 	kind := history.SettleFailed
 	if heard && code == fsm.OK {
 		l.operations.Add(1)
@@ -169,21 +170,21 @@ func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Deli
 }
 
 // renew extends a lock and waits a little more than it lasted before.
-func (l *load) renew(c *client, p *process, s *stream, from source, d *fsm.Delivery) {
+func (l *load) renew(c *client, p *process, s *stream, from judge.Source, d *fsm.Delivery) {
 	asked := time.Now()
 	codes, heard := ask(p, func(answer func([]fsm.Code)) {
-		p.node.Router().Renew(from.at, []fsm.LockID{d.Lock}, func(codes []fsm.Code, _ []fsm.Instant) { answer(codes) })
+		p.node.Router().Renew(from.At, []fsm.LockID{d.Lock}, func(codes []fsm.Code, _ []fsm.Instant) { answer(codes) })
 	})
 	if heard && codes[0] == fsm.OK {
 		l.operations.Add(1)
-		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, LockedUntil: asked.Add(lockSure)})
-		sleep(time.Duration(c.rand.Int64N(int64(lockDuration / 2))))
+		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, LockedUntil: asked.Add(judge.LockSure)})
+		sleep(time.Duration(c.rand.Int64N(int64(judge.LockDuration / 2))))
 	}
 }
 
 // moveOn moves messages to all ends of a relay: all are completed and sent to each, or nothing is.
 func (l *load) moveOn(c *client, p *process, s *stream, deliveries []fsm.Delivery) {
-	settle := fsm.SettleAt{At: s.relay.at}
+	settle := fsm.SettleAt{At: s.relay.At}
 	var messages []fsm.Message
 	for i := range deliveries {
 		d := &deliveries[i]
@@ -191,8 +192,8 @@ func (l *load) moveOn(c *client, p *process, s *stream, deliveries []fsm.Deliver
 		messages = append(messages, fsm.Message{ID: idOf(d.Payload), Payload: d.Payload})
 	}
 	tx := fsm.Transaction{Settles: []fsm.SettleAt{settle}}
-	for i := range s.from {
-		tx.Sends = append(tx.Sends, fsm.SendTo{At: s.from[i].at, Via: &s.relay.at, Messages: slices.Clone(messages)})
+	for i := range s.From {
+		tx.Sends = append(tx.Sends, fsm.SendTo{At: s.From[i].At, Via: &s.relay.At, Messages: slices.Clone(messages)})
 	}
 	if l.isRefused(c, p, s, tx) {
 		return
@@ -202,7 +203,7 @@ func (l *load) moveOn(c *client, p *process, s *stream, deliveries []fsm.Deliver
 	case heard && code == fsm.OK:
 		l.operations.Add(int64(len(deliveries)))
 	case heard && code != fsm.MessageLockLost && code != fsm.ServerBusy && code != fsm.Timeout:
-		s.find(fmt.Sprintf("a transaction failed: %v", code))
+		s.Find(fmt.Sprintf("a transaction failed: %v", code))
 	}
 }
 
@@ -212,49 +213,34 @@ func (l *load) isRefused(c *client, p *process, s *stream, tx fsm.Transaction) b
 	if c.rand.IntN(5) != 0 {
 		return false
 	}
-	large := fsm.SendTo{At: s.relay.at, Messages: []fsm.Message{{ID: "large", Payload: tooLarge}}}
+	large := fsm.SendTo{At: s.relay.At, Messages: []fsm.Message{{ID: "large", Payload: tooLarge}}}
 	tx.Sends = append(slices.Clone(tx.Sends), large)
 	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
 	switch {
 	case !heard:
 		return true
 	case code == fsm.OK:
-		s.find("a transaction with a message that is too large was performed")
+		s.Find("a transaction with a message that is too large was performed")
 	case code == fsm.MessageTooLarge:
 		l.operations.Add(1)
 	}
 	return false
 }
 
-func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, was := s.deferred[sequence]; maybe || was { // a restored cluster may have it deferred again
-		s.deferred[sequence] = maybe
-	}
-}
-
 // fetchMax is how many messages are fetched together: after a restore each message that ever was deferred may be.
 const fetchMax = 32
 
 // fetchDeferred fetches some messages that may be deferred, if there are any, and settles them.
-func (l *load) fetchDeferred(c *client, p *process, s *stream, from source) {
-	var sequences []fsm.SequenceNumber
-	s.mu.Lock()
-	for sequence, maybe := range s.deferred {
-		if maybe {
-			sequences = append(sequences, sequence)
-		}
-	}
-	s.mu.Unlock()
-	if len(sequences) == 0 || from.at.Sub != fsm.MainQueue || from.name != "" {
+func (l *load) fetchDeferred(c *client, p *process, s *stream, from judge.Source) {
+	sequences := s.mayBeDeferred()
+	if len(sequences) == 0 || from.At.Sub != fsm.MainQueue || from.Name != "" {
 		return
 	}
 	c.rand.Shuffle(len(sequences), func(i, j int) { sequences[i], sequences[j] = sequences[j], sequences[i] })
 	some := sequences[:min(len(sequences), fetchMax)]
 	asked := time.Now()
 	got, heard := ask(p, func(answer func(locked)) {
-		p.node.Router().Fetch(from.at, some, false, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
+		p.node.Router().Fetch(from.At, some, false, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
 	})
 	if heard && got.code == fsm.OK {
 		l.settleAll(c, p, s, from, asked, got.deliveries)

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/backup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 	"github.com/peeklock/peeklock/test/sim/simplan"
@@ -35,11 +36,8 @@ const (
 // copies are the copies of the partitions of a cluster, and when each was taken.
 type copies struct {
 	bytes map[fsm.PartitionID][]byte
-	cuts  map[fsm.PartitionID]cut
+	cuts  map[fsm.PartitionID]judge.Cut
 }
-
-// cut is a moment between two times, at which a partition was copied.
-type cut struct{ begun, ended time.Time }
 
 // restoreCluster copies the cluster, ends all members for good, and starts another cluster from the copy. The former
 // members come back at other hosts, find the restored cluster, and must stay apart from it.
@@ -52,7 +50,7 @@ func (w *world) restoreCluster(f simplan.Fault) {
 	sleep(f.Amount)
 	lost := w.lose()
 	w.mu.Lock()
-	w.restored = &restoration{at: time.Now(), cuts: taken.cuts}
+	w.restored = &judge.Restoration{At: time.Now(), Cuts: taken.cuts}
 	w.mu.Unlock()
 	w.forget()
 	w.log.Info("all members are lost")
@@ -77,7 +75,7 @@ func (w *world) restoreCluster(f simplan.Fault) {
 func (w *world) copyAll(random *rand.Rand) (*copies, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), copyWithin)
 	defer cancel()
-	c := &copies{bytes: make(map[fsm.PartitionID][]byte), cuts: make(map[fsm.PartitionID]cut)}
+	c := &copies{bytes: make(map[fsm.PartitionID][]byte), cuts: make(map[fsm.PartitionID]judge.Cut)}
 	for _, i := range random.Perm(w.partitions) {
 		if err := c.copyOne(ctx, w, fsm.PartitionID(i+1)); err != nil {
 			return nil, err
@@ -99,7 +97,7 @@ func (c *copies) copyOne(ctx context.Context, w *world, id fsm.PartitionID) erro
 			_, err = partition.CheckBackup(bytes.NewReader(copied.Bytes()))
 		}
 		if err == nil {
-			c.bytes[id], c.cuts[id] = copied.Bytes(), cut{begun, time.Now()}
+			c.bytes[id], c.cuts[id] = copied.Bytes(), judge.Cut{Begun: begun, Ended: time.Now()}
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 // The messages of the stream with rules have a number as colour, which their id determines.
@@ -27,8 +28,8 @@ const (
 func (b *builder) ruled() {
 	s := b.stream("ruled")
 	s.immediate = true
-	s.isExact = true
-	s.to = b.entity(s, fsm.TopicEntity, s.name, nil)
+	s.IsExact = true
+	s.To = b.entity(s, fsm.TopicEntity, s.Name, nil)
 	fixed := b.subscription(s, "fixed", fsm.Rule{Name: "one", Filter: colourFilter(1)})
 	changing := b.subscription(s, "changing", fsm.Rule{Name: "none", Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}})
 	for _, name := range []string{"low", "even"} {
@@ -38,14 +39,15 @@ func (b *builder) ruled() {
 			Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text}},
 		})
 	}
-	s.from = []source{{name: "fixed", at: fixed}, {name: "fixed/low", at: fixed}, {name: "fixed/even", at: fixed}, {name: "changing", at: changing}}
+	s.From = []judge.Source{{Name: "fixed", At: fixed}, {Name: "fixed/low", At: fixed}, {Name: "fixed/even", At: fixed}, {Name: "changing", At: changing}}
 	s.prepare = func(_ *client, m *fsm.Message, number int64) {
 		colour := filter.Int(number % colours)
 		m.Properties = fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Scope: filter.User, Name: colourName}, Value: colour}})
 	}
-	s.expect = s.expectByRules
+	rules := new(judge.Rules)
+	s.Expect = func(m *judge.Sent, source string) judge.Expectation { return expectByRules(rules, m, source) }
 	for i := range 2 {
-		s.work = append(s.work, func(l *load, c *client, s *stream) { l.changeRules(c, s, changing, i) })
+		s.work = append(s.work, func(c *client) { b.load.changeRules(c, s, rules, changing, i) })
 	}
 }
 
@@ -56,9 +58,9 @@ func colourFilter(colour int64) fsm.RuleFilter {
 	}}
 }
 
-// expectByRules says whether a message matches a rule.
-func (s *stream) expectByRules(m *sentMessage, source string) expectation {
-	colour := numberOf(m.id) % colours
+// expectByRules says whether a message matches a rule. rules are those of the subscription whose rules change.
+func expectByRules(rules *judge.Rules, m *judge.Sent, source string) judge.Expectation {
+	colour := numberOf(m.ID) % colours
 	isMatch := false
 	switch source {
 	case "fixed":
@@ -68,63 +70,34 @@ func (s *stream) expectByRules(m *sentMessage, source string) expectation {
 	case "fixed/even":
 		isMatch = colour%2 == 0
 	case "changing":
-		return s.expectByChangingRules(m, colour)
+		return rules.Expect(m, colour)
 	}
 	if isMatch {
-		return must
+		return judge.Must
 	}
-	return never
-}
-
-func (s *stream) expectByChangingRules(m *sentMessage, colour int64) expectation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found := never
-	for _, r := range s.rules {
-		if r.colour != colour || !r.goneAt.IsZero() && r.goneAt.Before(m.begun) || !m.ended.IsZero() && m.ended.Before(r.addBegun) {
-			continue
-		}
-		if m.isAccepted && !r.added.IsZero() && r.added.Before(m.begun) && (r.dropBegun.IsZero() || m.ended.Before(r.dropBegun)) {
-			return must
-		}
-		found = may
-	}
-	return found
-}
-
-// ruleLife is when a rule existed. Zero times have not come.
-type ruleLife struct {
-	colour    int64
-	addBegun  time.Time // before, it did not exist
-	added     time.Time // it certainly existed
-	dropBegun time.Time // until here
-	goneAt    time.Time // since then, it certainly does not exist
+	return judge.Never
 }
 
 // changeRules adds and removes rules until sending ends. Each rule has a name of its own: a request without an
 // answer that is performed late concerns no later rule.
-func (l *load) changeRules(c *client, s *stream, at fsm.EntityRef, number int) {
+func (l *load) changeRules(c *client, s *stream, rules *judge.Rules, at fsm.EntityRef, number int) {
 	for i := 0; c.think(l.sending, ruleMean); i++ {
-		life := &ruleLife{colour: c.rand.Int64N(colours), addBegun: time.Now()}
-		s.mu.Lock()
-		s.rules = append(s.rules, life)
-		s.mu.Unlock()
-		rule := fsm.Rule{Name: fmt.Sprintf("r%d-%d", number, i), Filter: colourFilter(life.colour)}
+		colour := c.rand.Int64N(colours)
+		life := rules.Add(colour)
+		rule := fsm.Rule{Name: fmt.Sprintf("r%d-%d", number, i), Filter: colourFilter(colour)}
 		if i%2 == 1 {
-			text := colourName + " = " + strconv.FormatInt(life.colour, 10)
+			text := colourName + " = " + strconv.FormatInt(colour, 10)
 			rule.Filter = fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text}}
 		}
 		isKnown := l.addRule(c, s, at, rule, life)
 		c.think(l.sending, 2*ruleMean)
-		s.mu.Lock()
-		life.dropBegun = time.Now()
-		s.mu.Unlock()
+		life.Drops()
 		l.dropRule(c, s, at, rule.Name, life, isKnown)
 	}
 }
 
 // addRule adds a rule. It returns false when it may still be added later.
-func (l *load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, life *ruleLife) bool {
+func (l *load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, life *judge.Rule) bool {
 	p := c.process(l.sending)
 	if p == nil {
 		return false
@@ -133,20 +106,18 @@ func (l *load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, li
 	switch {
 	case heard && err == nil:
 		l.operations.Add(1)
-		s.mu.Lock()
-		life.added = time.Now()
-		s.mu.Unlock()
+		life.Added()
 		return true
 	case heard && errors.Is(err, fsm.ServerBusy):
 		return true
 	case heard && (errors.Is(err, fsm.RuleExists) || errors.Is(err, fsm.EntityNotFound) || errors.Is(err, fsm.InvalidArgument)):
-		s.find(fmt.Sprintf("rule %s, a new one, could not be added: %v", rule.Name, err))
+		s.Find(fmt.Sprintf("rule %s, a new one, could not be added: %v", rule.Name, err))
 	}
 	return false
 }
 
 // dropRule removes a rule until it is certainly gone.
-func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, life *ruleLife, isKnown bool) {
+func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, life *judge.Rule, isKnown bool) {
 	if !isKnown && !c.pause(l.sending, ruleGrace) {
 		return
 	}
@@ -157,15 +128,12 @@ func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, lif
 		}
 		err, heard := await(p, func(ctx context.Context) error { return p.node.Router().RemoveRule(ctx, at, name) })
 		isAbsent := heard && errors.Is(err, fsm.RuleNotFound)
-		s.mu.Lock()
-		wasThere := !life.added.IsZero()
 		if heard && err == nil || isAbsent {
-			life.goneAt = time.Now()
+			life.Dropped()
 		}
-		s.mu.Unlock()
 		switch {
-		case isAbsent && first && wasThere:
-			s.find(fmt.Sprintf("rule %s was added and could not be removed: %v", name, err))
+		case isAbsent && first && life.WasAdded():
+			s.Find(fmt.Sprintf("rule %s was added and could not be removed: %v", name, err))
 			return
 		case heard && err == nil:
 			l.operations.Add(1)
@@ -178,7 +146,7 @@ func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, lif
 
 // subscription creates a subscription of the topic of a stream with a first rule.
 func (b *builder) subscription(s *stream, name string, first fsm.Rule) fsm.EntityRef {
-	at := b.entity(s, fsm.SubscriptionEntity, fsm.SubscriptionPath(s.name, name), nil)
+	at := b.entity(s, fsm.SubscriptionEntity, fsm.SubscriptionPath(s.Name, name), nil)
 	b.rule(at, first)
 	if b.err == nil {
 		b.err = b.process.node.Router().RemoveRule(b.ctx, at, fsm.DefaultRuleName)
@@ -193,10 +161,10 @@ func (b *builder) rule(at fsm.EntityRef, rule fsm.Rule) {
 }
 
 // copyOf returns the name of the source of a copy: with the name of the rule whose action made it.
-func copyOf(from source, d *fsm.Delivery) string {
+func copyOf(from judge.Source, d *fsm.Delivery) string {
 	patches, err := fsm.DecodePatches(d.Patches)
 	if err != nil {
-		return from.name + "/" + err.Error()
+		return from.Name + "/" + err.Error()
 	}
 	var rule, mark string
 	for i := range patches {
@@ -211,9 +179,9 @@ func copyOf(from source, d *fsm.Delivery) string {
 	}
 	switch {
 	case rule != mark:
-		return fmt.Sprintf("%s/%s, marked by %s", from.name, rule, mark)
+		return fmt.Sprintf("%s/%s, marked by %s", from.Name, rule, mark)
 	case rule != "":
-		return from.name + "/" + rule
+		return from.Name + "/" + rule
 	}
-	return from.name
+	return from.Name
 }

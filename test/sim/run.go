@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history/linear"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
@@ -40,8 +41,8 @@ type Report struct {
 	// Linear is what an independent checker has found, which runs after the simulation.
 	Linear linear.Result
 
-	streams   []*stream
-	restored  *restoration
+	streams   []*judge.Stream
+	restored  *judge.Restoration
 	recorders []*recorder
 	calls     *calls // nil: they were not counted
 }
@@ -81,7 +82,7 @@ func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
 	sleep(time.Minute) // for what ends with its own timeout
 	for _, s := range report.streams {
 		for _, e := range s.Events() {
-			events.add(s.name, []byte(e.String()))
+			events.add(s.Name, []byte(e.String()))
 		}
 	}
 	report.Digest = events.sum
@@ -90,6 +91,16 @@ func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
 
 func (r *Report) find(format string, arguments ...any) {
 	r.Findings = append(r.Findings, fmt.Sprintf(format, arguments...))
+}
+
+// checkLinear adds what Porcupine finds in the histories of the streams. It takes real time.
+func (r *Report) checkLinear() {
+	for _, s := range r.streams {
+		found := s.CheckLinear(r.restored)
+		r.Linear.Checked += found.Checked
+		r.Linear.Undecided += found.Undecided
+		r.Linear.Found = append(r.Linear.Found, found.Found...)
+	}
 }
 
 func simulate(report *Report, w *world) error {
@@ -108,24 +119,22 @@ func simulate(report *Report, w *world) error {
 		return err
 	}
 	for _, s := range l.streams {
-		s.clockError, s.clocks, s.clocksAgree = report.Plan.ClockError(), &w.clocks, w.clocksAgree
+		s.Clocks = &w.clocks
 	}
 	w.resumed = func() {
 		for _, s := range l.streams {
-			s.mu.Lock()
-			s.served = period{} // a partition with one replica may have answered meanwhile, at a time that stood still
-			s.mu.Unlock()
+			s.Lives.Resumed()
 		}
 	}
 	w.fill = l.fillBacklog
 	w.forget = func() {
 		for _, s := range l.streams {
-			s.forgetHolders()
+			s.restored()
 		}
 	}
 	if w.calls != nil {
 		l.unused = nil // they would be waited for
-		l.streams = slices.DeleteFunc(l.streams, func(s *stream) bool { return !slices.Contains(matrixStreams, s.name) })
+		l.streams = slices.DeleteFunc(l.streams, func(s *stream) bool { return !slices.Contains(matrixStreams, s.Name) })
 		w.calls.start()
 	}
 	l.start()
@@ -146,9 +155,10 @@ func simulate(report *Report, w *world) error {
 		report.Stacks = string(all[:runtime.Stack(all, true)])
 	}
 	report.Operations = l.operations.Load()
-	report.streams, report.restored = l.streams, w.restored
+	report.restored = w.restored
 	for _, s := range l.streams {
-		s.judge(report.find, err == nil, w.restored)
+		report.streams = append(report.streams, s.Stream)
+		s.Judge(report.find, err == nil, w.restored)
 	}
 	if err == nil {
 		err = l.compare(ctx)
@@ -185,7 +195,7 @@ func (l *load) finish(ctx context.Context) error {
 	for _, s := range l.streams {
 		for p == nil || l.sendOne(c, p, s, false) != fsm.OK {
 			if !c.think(ctx, reconnectAfter) {
-				return fmt.Errorf("%w: %s takes no messages", errStuck, s.name)
+				return fmt.Errorf("%w: %s takes no messages", errStuck, s.Name)
 			}
 			p = c.process(ctx)
 		}

@@ -133,7 +133,7 @@ func (r *Report) Save(folder string) error {
 		for _, e := range s.Events() {
 			fmt.Fprintf(&lines, "%s %v\n", e.ID, e)
 		}
-		texts[filepath.Join("history", s.name+".txt")] = lines.String()
+		texts[filepath.Join("history", s.Name+".txt")] = lines.String()
 	}
 	for name, text := range texts {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {

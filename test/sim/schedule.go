@@ -1,32 +1,23 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
-
-// clockSlack is how far the wall time of a partition may be from the time of the simulation, because of the clocks
-// of its members.
-const clockSlack = 2 * time.Second
 
 // cancelled adds a queue to which messages are scheduled; some of them are cancelled.
 func (b *builder) cancelled() {
 	s := b.stream("cancelled")
 	s.schedules = true
-	s.isExact = true
-	s.fates = make(map[string]expectation)
-	s.to = b.queue(s, s.name, nil)
-	s.from = []source{{at: s.to}}
-	s.expect = func(m *sentMessage, _ string) expectation {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.fates[m.id]
-	}
+	s.IsExact = true
+	s.ExpectFates()
+	s.To = b.queue(s, s.Name, nil)
+	s.From = []judge.Source{{At: s.To}}
 	for range 3 {
-		s.work = append(s.work, (*load).scheduleAndCancel)
+		s.work = append(s.work, func(c *client) { b.load.scheduleAndCancel(c, s) })
 	}
 }
 
@@ -47,7 +38,7 @@ func (l *load) scheduleAndCancel(c *client, s *stream) {
 		m, cluster := l.message(c, s), l.world.cluster()
 		s.Add(history.Event{Kind: history.SendBegun, ID: m.ID, Client: c.name})
 		got, heard := ask(p, func(answer func(scheduled)) {
-			p.node.Router().Schedule(s.to, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
+			p.node.Router().Schedule(s.To, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
 		})
 		s.Add(history.Event{Kind: l.outcome(s, heard, got.code, 1), ID: m.ID, Client: c.name, Note: note(p, got.code)})
 		if !heard || got.code != fsm.OK || c.rand.IntN(2) == 0 || !c.think(l.sending, scheduleMax/2) {
@@ -62,44 +53,13 @@ func (l *load) scheduleAndCancel(c *client, s *stream) {
 // cancel cancels a scheduled message and notes what follows for its delivery.
 func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNumber) {
 	asked := time.Now()
-	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().CancelScheduled(s.to, numbers, answer) })
+	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().CancelScheduled(s.To, numbers, answer) })
 	l.noteCancelled(s, id, asked, code, heard, true)
 }
 
-// noteCancelled notes what the answer to a cancellation means for a message. isThere is false if the message may still be on its
-// way to the entity in which it waits.
+// noteCancelled notes the answer to a cancellation, see [judge.Stream.Cancelled].
 func (l *load) noteCancelled(s *stream, id string, asked time.Time, code fsm.Code, heard, isThere bool) {
-	s.mu.Lock()
-	due := s.due[id]
-	switch {
-	case s.isRestored: // maybe since it was asked
-	case heard && code == fsm.OK:
+	if s.Cancelled(id, asked, code, heard, isThere) {
 		l.operations.Add(1)
-		s.fates[id] = never
-	case heard && code == fsm.MessageNotFound:
-		s.fates[id] = must
-	default:
-		s.fates[id] = may
-	}
-	s.mu.Unlock()
-	switch now := time.Now(); {
-	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack-s.clocks.ahead(now))):
-		s.find(fmt.Sprintf("message %s, due at %v, could not be cancelled at %v: %v", id, due, now, code))
-	case heard && code == fsm.OK && asked.After(due.Add(cancelWithin)):
-		s.find(fmt.Sprintf("message %s, due at %v, was cancelled at %v", id, due, asked))
-	}
-}
-
-// cancelWithin is how long after it was due a message may still be cancelled: its partition may have no leader.
-const cancelWithin = 2 * time.Minute
-
-// checkDue notes a message that comes before it was scheduled for, although no clock was wrong, or earlier than wrong
-// clocks may cause.
-func (s *stream) checkDue(id string) {
-	s.mu.Lock()
-	due, isScheduled := s.due[id]
-	s.mu.Unlock()
-	if isScheduled && time.Now().Before(due.Add(-s.clockError-s.clocks.ahead(time.Now())).Truncate(time.Millisecond)) {
-		s.find(fmt.Sprintf("early: message %s came at %v, due at %v", id, time.Now(), due))
 	}
 }

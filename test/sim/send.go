@@ -36,7 +36,7 @@ func (l *load) sendOne(c *client, p *process, s *stream, batch bool) fsm.Code {
 			messages[i] = stored(&messages[i])
 		}
 	}
-	code, heard := send(p, s.to, messages)
+	code, heard := send(p, s.To, messages)
 	for tries := 0; s.resends && (!heard || code != fsm.OK || c.rand.IntN(10) == 0) && tries < 20; tries++ {
 		if !c.think(l.sending, reconnectAfter) {
 			break
@@ -44,7 +44,7 @@ func (l *load) sendOne(c *client, p *process, s *stream, batch bool) fsm.Code {
 		if p = c.process(l.sending); p == nil {
 			break
 		}
-		code, heard = send(p, s.to, messages)
+		code, heard = send(p, s.To, messages)
 	}
 	kind := l.outcome(s, heard && p != nil, code, n)
 	for i := range messages {
@@ -58,9 +58,7 @@ func (l *load) outcome(s *stream, heard bool, code fsm.Code, n int) history.Kind
 	switch {
 	case heard && code == fsm.OK:
 		l.operations.Add(int64(n))
-		s.mu.Lock()
-		s.served.answered()
-		s.mu.Unlock()
+		s.Lives.Answered()
 		return history.SendAccepted
 	case !heard || isUnknown(code) || s.resends:
 		return history.SendUnknown
@@ -71,10 +69,10 @@ func (l *load) outcome(s *stream, heard bool, code fsm.Code, n int) history.Kind
 // message makes the next message of a stream.
 func (l *load) message(c *client, s *stream) fsm.Message {
 	number := s.next.Add(1)
-	m := fsm.Message{ID: s.name + "/" + strconv.FormatInt(number, 10)}
-	if s.hasSessions {
+	m := fsm.Message{ID: s.Name + "/" + strconv.FormatInt(number, 10)}
+	if s.HasSessions {
 		m.HasSession, m.Session = true, strconv.Itoa(c.rand.IntN(sessionsOfStream))
-		m.ID = s.name + "/" + m.Session + "/" + strconv.FormatInt(number, 10)
+		m.ID = s.Name + "/" + m.Session + "/" + strconv.FormatInt(number, 10)
 	}
 	size := c.rand.IntN(bodyMax)
 	if c.rand.IntN(100) == 0 {
@@ -84,9 +82,7 @@ func (l *load) message(c *client, s *stream) fsm.Message {
 	if s.schedules || !s.immediate && c.rand.IntN(20) == 0 {
 		at := time.Now().Add(time.Duration(c.rand.Int64N(int64(scheduleMax))))
 		m.EnqueueAt = fsm.Instant(at.UnixMilli())
-		s.mu.Lock()
-		s.due[m.ID] = at
-		s.mu.Unlock()
+		s.SetDue(m.ID, at)
 	}
 	if s.prepare != nil {
 		s.prepare(c, &m, number)

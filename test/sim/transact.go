@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
 const (
@@ -21,21 +22,13 @@ const (
 // transactions cancel some of them. A part of the transactions is refused, which must leave nothing.
 func (b *builder) planned() {
 	s := b.stream("planned")
-	s.schedules, s.isExact = true, true
-	s.fates, s.far = make(map[string]expectation), make(map[string]bool)
-	s.to = b.queue(s, s.name, nil)
+	s.schedules, s.IsExact = true, true
+	s.ExpectFatesAtPlaces()
+	s.To = b.queue(s, s.Name, nil)
 	far := b.queue(s, "planned-far", func(e *fsm.EntitySettings) { e.EnablePartitioning = true })
-	s.from = []source{{name: "near", at: s.to}, {name: "far", at: far}}
-	s.expect = func(m *sentMessage, source string) expectation {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if isFar := source == "far"; isFar != s.far[m.id] {
-			return never
-		}
-		return s.fates[m.id]
-	}
+	s.From = []judge.Source{{Name: "near", At: s.To}, {Name: "far", At: far}}
 	for range 3 {
-		s.work = append(s.work, (*load).plan)
+		s.work = append(s.work, func(c *client) { b.load.plan(c, s) })
 	}
 }
 
@@ -47,12 +40,10 @@ func (l *load) plan(c *client, s *stream) {
 			return
 		}
 		m, cluster := l.message(c, s), l.world.cluster()
-		at := s.to
+		at := s.To
 		if c.rand.IntN(2) == 0 {
-			at = s.from[1].at
-			s.mu.Lock()
-			s.far[m.ID] = true
-			s.mu.Unlock()
+			at = s.From[1].At
+			s.SetPlace(m.ID, s.From[1].Name)
 		}
 		got, heard := ask(p, func(answer func(scheduled)) {
 			p.node.Router().Reserve(at, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
@@ -61,10 +52,10 @@ func (l *load) plan(c *client, s *stream) {
 			continue
 		}
 		m.Reserved = got.numbers[0]
-		tx := fsm.Transaction{Sends: []fsm.SendTo{{At: at, Via: &s.to, Messages: []fsm.Message{m}}}}
+		tx := fsm.Transaction{Sends: []fsm.SendTo{{At: at, Via: &s.To, Messages: []fsm.Message{m}}}}
 		s.Add(history.Event{Kind: history.SendBegun, ID: m.ID, Client: c.name})
 		if c.rand.IntN(4) == 0 {
-			tx.Cancels = []fsm.CancelAt{{At: s.to, Sequences: []fsm.SequenceNumber{neverScheduled}}}
+			tx.Cancels = []fsm.CancelAt{{At: s.To, Sequences: []fsm.SequenceNumber{neverScheduled}}}
 			code := l.refuse(p, s, tx, fsm.MessageNotFound)
 			s.Add(history.Event{Kind: history.SendRefused, ID: m.ID, Client: c.name, Note: note(p, code)})
 			continue
@@ -90,7 +81,7 @@ func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, 
 		return
 	}
 	code, heard := transact(p, tx)
-	l.noteCancelled(s, id, asked, code, heard, at.ID == s.to.ID)
+	l.noteCancelled(s, id, asked, code, heard, at.ID == s.To.ID)
 	if code != fsm.MessageNotFound {
 		s.checkTransaction(code, heard)
 	}
@@ -99,7 +90,7 @@ func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, 
 // refuseState tries to set the state of a session in a transaction that is refused.
 func (l *load) refuseState(p *process, s *stream, held *router.SessionReceiver) {
 	state := held.StateChange([]byte(strconv.Itoa(neverState)))
-	_ = l.refuse(p, s, fsm.Transaction{States: []fsm.StateAt{state}, Cancels: []fsm.CancelAt{{At: s.to, Sequences: []fsm.SequenceNumber{neverScheduled}}}}, fsm.MessageNotFound)
+	_ = l.refuse(p, s, fsm.Transaction{States: []fsm.StateAt{state}, Cancels: []fsm.CancelAt{{At: s.To, Sequences: []fsm.SequenceNumber{neverScheduled}}}}, fsm.MessageNotFound)
 }
 
 // refuse tries a transaction of which one operation must be refused with a code. Another one may be refused before.
@@ -107,7 +98,7 @@ func (l *load) refuse(p *process, s *stream, tx fsm.Transaction, refusal fsm.Cod
 	code, heard := transact(p, tx)
 	switch {
 	case heard && code == fsm.OK:
-		s.find(fmt.Sprintf("a transaction was performed with an operation that must be refused: %v", refusal))
+		s.Find(fmt.Sprintf("a transaction was performed with an operation that must be refused: %v", refusal))
 	case heard && code == refusal:
 		l.operations.Add(1)
 	}
@@ -117,7 +108,7 @@ func (l *load) refuse(p *process, s *stream, tx fsm.Transaction, refusal fsm.Cod
 // checkTransaction notes a transaction that was refused for no reason.
 func (s *stream) checkTransaction(code fsm.Code, heard bool) {
 	if heard && code != fsm.OK && code != fsm.ServerBusy && !isUnknown(code) {
-		s.find(fmt.Sprintf("a transaction failed: %v", code))
+		s.Find(fmt.Sprintf("a transaction failed: %v", code))
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/judge"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 	"github.com/peeklock/peeklock/test/sim/simplan"
@@ -46,7 +48,7 @@ type world struct {
 	log        *slog.Logger
 	entries    *recorder // of the logs of the cluster
 	events     *digest
-	clocks     clockSteps
+	clocks     judge.Clocks
 	calls      *calls         // nil: they are not counted
 	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
@@ -57,7 +59,7 @@ type world struct {
 	naming     chan struct{}  // has one element while the names of a fault Rename are changed and asked for
 
 	mu       sync.Mutex
-	restored *restoration         // nil: the cluster was not restored
+	restored *judge.Restoration   // nil: the cluster was not restored
 	found    []string             // findings that no client sees
 	effects  map[simplan.Kind]int // faults that had an effect, of the kinds of which some have none
 }
@@ -70,7 +72,7 @@ func (w *world) find(format string, arguments ...any) {
 }
 
 // cluster returns what distinguishes the cluster before a restore from the one after it.
-func (w *world) cluster() *restoration {
+func (w *world) cluster() *judge.Restoration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.restored
@@ -128,6 +130,7 @@ func newWorld(plan *simplan.Plan, events *digest, log *slog.Logger) *world {
 		partitions: plan.Partitions, replicas: plan.Replicas(), expect: plan.Members, network: simnet.New(plan.Seed), log: log, events: events,
 		entries: newRecorder(events, nil), effects: make(map[simplan.Kind]int), hasBacklog: plan.Has(simplan.Backlog), naming: make(chan struct{}, 1),
 	}
+	w.clocks.Error, w.clocks.StepMax, w.clocks.Agree = plan.ClockError(), clocks.StepMax, w.clocksAgree
 	w.network.Observe(events.sent)
 	w.network.DamageStreams(raftStream)
 	w.clients = w.network.Start(clientsHost)

@@ -1,4 +1,4 @@
-package sim
+package judge
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"github.com/peeklock/peeklock/test/history"
 )
 
-// judge reports the promises that a stream has broken. Messages that were not received are lost if the stream was
-// drained.
-func (s *stream) judge(find func(format string, arguments ...any), drained bool, r *restoration) {
+// Judge reports the promises that a stream has broken. Messages that were not received are lost if the stream was
+// drained, and r is nil unless the cluster was restored. All clients have ended.
+func (s *Stream) Judge(find func(format string, arguments ...any), drained bool, r *Restoration) {
 	events := s.Events()
-	if r != nil && s.isExact {
+	if r != nil && s.IsExact {
 		events, drained, r = r.parts(events)[0], false, nil
 	}
 	for _, v := range s.check(events, r) {
@@ -32,21 +32,21 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool,
 		find("%s", found)
 	}
 	s.mu.Unlock()
-	if s.purges != nil && drained {
-		for _, found := range s.checkPurges(events) {
+	if s.Purges != nil && drained {
+		for _, found := range s.Purges.check(events) {
 			find("purge: %s", found)
 		}
 	}
-	if !s.hasSessions { // the end of a session counts for messages that were locked a moment ago
+	if !s.HasSessions { // the end of a session counts for messages that were locked a moment ago
 		for _, found := range checkAttempts(events) {
 			find("attempts counted twice: %s", found)
 		}
 	} else {
-		for _, found := range s.sessions.found {
+		for _, found := range s.Sessions.found {
 			find("session: %s", found)
 		}
 		for _, part := range r.newOnly(events) {
-			for _, found := range checkOrder(part, s.sessions) {
+			for _, found := range checkOrder(part, s.Sessions) {
 				find("order in a session: %s", found)
 			}
 		}
@@ -59,7 +59,7 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool,
 }
 
 // check checks the history of each message at each source.
-func (s *stream) check(events []history.Event, r *restoration) (found []history.Violation) {
+func (s *Stream) check(events []history.Event, r *Restoration) (found []history.Violation) {
 	if r != nil {
 		return r.check(s, events)
 	}
@@ -67,23 +67,23 @@ func (s *stream) check(events []history.Event, r *restoration) (found []history.
 	for _, name := range s.sourceNames() {
 		found = append(found, history.Check(s.expected(events, sent, name), name)...)
 	}
-	if s.takes {
-		return s.checkTakes(found)
+	if s.Takes != nil {
+		return s.Takes.explain(found)
 	}
 	return found
 }
 
 // sentMessages returns what the senders know of each message.
-func sentMessages(events []history.Event) map[string]*sentMessage {
-	sent := make(map[string]*sentMessage)
+func sentMessages(events []history.Event) map[string]*Sent {
+	sent := make(map[string]*Sent)
 	for i := range events {
 		switch e := &events[i]; e.Kind { //nolint:exhaustive // the others are of receivers
 		case history.SendBegun:
-			sent[e.ID] = &sentMessage{id: e.ID, begun: e.At}
+			sent[e.ID] = &Sent{ID: e.ID, Begun: e.At}
 		case history.SendAccepted:
-			sent[e.ID].ended, sent[e.ID].isAccepted = e.At, true
+			sent[e.ID].Ended, sent[e.ID].IsAccepted = e.At, true
 		case history.SendRefused:
-			sent[e.ID].ended = e.At
+			sent[e.ID].Ended = e.At
 		}
 	}
 	return sent
@@ -91,18 +91,18 @@ func sentMessages(events []history.Event) map[string]*sentMessage {
 
 // expected returns the events that concern one source: a message that need not arrive there is one whose sender does
 // not know whether it was stored, and one that must not arrive is one that was refused.
-func (s *stream) expected(events []history.Event, sent map[string]*sentMessage, source string) []history.Event {
+func (s *Stream) expected(events []history.Event, sent map[string]*Sent, source string) []history.Event {
 	var kept []history.Event
 	for _, e := range events {
 		if e.Entity != source && e.Entity != "" {
 			continue
 		}
-		if m := sent[e.ID]; s.expect != nil && e.Kind == history.SendAccepted && m != nil {
-			switch s.expect(m, source) {
-			case must:
-			case may:
+		if m := sent[e.ID]; s.Expect != nil && e.Kind == history.SendAccepted && m != nil {
+			switch s.Expect(m, source) {
+			case Must:
+			case May:
 				e.Kind = history.SendUnknown
-			case never:
+			case Never:
 				e.Kind = history.SendRefused
 			}
 		}
@@ -125,7 +125,7 @@ func checkAttempts(events []history.Event) (found []string) {
 		case history.SettleBegun:
 			ended[key]++
 		case history.Delivered:
-			if most := ended[key] + int(e.At.Sub(begun[e.ID])/(lockDuration-time.Second)); int(e.FailedDeliveries) > most {
+			if most := ended[key] + int(e.At.Sub(begun[e.ID])/(LockDuration-time.Second)); int(e.FailedDeliveries) > most {
 				found = append(found, fmt.Sprintf("%s: %d are possible: %v", key, most, e))
 			}
 		}
@@ -135,7 +135,7 @@ func checkAttempts(events []history.Event) (found []string) {
 
 // checkOrder finds messages of a session that arrived for the first time before one that was accepted before they
 // were sent, and that no former holder of the session may have had then.
-func checkOrder(events []history.Event, sessions *sessionJudge) (found []string) {
+func checkOrder(events []history.Event, sessions *Sessions) (found []string) {
 	waiting := make(map[string][]string) // by session: accepted, not delivered yet, in their order
 	before := make(map[string][]string)  // by message: those that waited when it was sent
 	begun := make(map[string]time.Time)  // by message

@@ -1,4 +1,4 @@
-package sim
+package judge
 
 import (
 	"fmt"
@@ -10,22 +10,22 @@ import (
 	"github.com/peeklock/peeklock/test/history"
 )
 
-// lockSure is how long a lock lasts at least after the request for it: the times of the machines are whole milliseconds.
-const lockSure = lockDuration - time.Millisecond
-
-// restoration is what the judges know of a restore. What it may lose and duplicate is stated in docs/operations.md, "What
-// a restore loses and duplicates". A nil restoration is that of a cluster that was not restored.
-type restoration struct {
-	at   time.Time // everything before it happened in the cluster that was copied
-	cuts map[fsm.PartitionID]cut
+// Restoration is what the judges know of a restore. What it may lose and duplicate is stated in docs/operations.md, "What
+// a restore loses and duplicates". A nil Restoration is that of a cluster that was not restored.
+type Restoration struct {
+	At   time.Time // everything before it happened in the cluster that was copied
+	Cuts map[fsm.PartitionID]Cut
 }
 
+// Cut is a moment between two times, at which a partition was copied.
+type Cut struct{ Begun, Ended time.Time }
+
 // parts returns the events before and after the restore.
-func (r *restoration) parts(events []history.Event) [][]history.Event {
+func (r *Restoration) parts(events []history.Event) [][]history.Event {
 	if r == nil {
 		return [][]history.Event{events}
 	}
-	at := slices.IndexFunc(events, func(e history.Event) bool { return e.At.After(r.at) })
+	at := slices.IndexFunc(events, func(e history.Event) bool { return e.At.After(r.At) })
 	if at < 0 {
 		at = len(events)
 	}
@@ -33,7 +33,7 @@ func (r *restoration) parts(events []history.Event) [][]history.Event {
 }
 
 // newOnly returns the parts of a history, in the second one only the messages whose sending began there.
-func (r *restoration) newOnly(events []history.Event) [][]history.Event {
+func (r *Restoration) newOnly(events []history.Event) [][]history.Event {
 	parts := r.parts(events)
 	if r != nil {
 		old := begunIn(parts[0])
@@ -54,7 +54,7 @@ func begunIn(events []history.Event) map[string]bool {
 }
 
 // check checks the history of a stream whose cluster was restored.
-func (r *restoration) check(s *stream, events []history.Event) []history.Violation {
+func (r *Restoration) check(s *Stream, events []history.Event) []history.Violation {
 	parts := r.parts(events)
 	before, after := parts[0], parts[1]
 	found := slices.DeleteFunc(history.Check(before, s.sourceNames()...), func(v history.Violation) bool { return v.Rule == history.RuleLost })
@@ -76,9 +76,9 @@ func (r *restoration) check(s *stream, events []history.Event) []history.Violati
 		}
 		found = append(found, v)
 	}
-	for _, from := range s.from {
-		if from.at.Sub == fsm.MainQueue {
-			found = append(found, r.checkOld(s, from.name, before, after)...)
+	for _, from := range s.From {
+		if from.At.Sub == fsm.MainQueue {
+			found = append(found, r.checkOld(s, from.Name, before, after)...)
 		}
 	}
 	return found
@@ -101,9 +101,9 @@ type oldMessage struct {
 }
 
 // checkOld compares what clients saw at one entity before the restore with what they saw afterwards.
-func (r *restoration) checkOld(s *stream, entity string, before, after []history.Event) (found []history.Violation) {
+func (r *Restoration) checkOld(s *Stream, entity string, before, after []history.Event) (found []history.Violation) {
 	path := s.pathTo(entity)
-	first, last := r.cuts[path[0]], r.cuts[path[len(path)-1]]
+	first, last := r.Cuts[path[0]], r.Cuts[path[len(path)-1]]
 	messages := make(map[string]*oldMessage)
 	var order []string
 	for i := range before {
@@ -126,11 +126,11 @@ func (r *restoration) checkOld(s *stream, entity string, before, after []history
 	isBefore := func(at, than time.Time) bool { return !at.IsZero() && at.Before(than) }
 	for _, id := range order {
 		m := messages[id]
-		inCopy := isBefore(m.received, last.begun) || isBefore(m.accepted, first.begun) && !r.loses(path)
+		inCopy := isBefore(m.received, last.Begun) || isBefore(m.accepted, first.Begun) && !r.loses(path)
 		switch {
-		case inCopy && !m.isBack && (m.mayBeGone.IsZero() || m.mayBeGone.After(last.ended)):
+		case inCopy && !m.isBack && (m.mayBeGone.IsZero() || m.mayBeGone.After(last.Ended)):
 			found = append(found, history.Violation{Rule: history.RuleLost, ID: id, Entity: entity, Events: m.events})
-		case m.isBack && isBefore(m.completed, last.begun) && !r.doubles(path):
+		case m.isBack && isBefore(m.completed, last.Begun) && !r.doubles(path):
 			found = append(found, history.Violation{Rule: history.RuleAfterCompletion, ID: id, Entity: entity, Events: m.events})
 		}
 	}
@@ -165,53 +165,42 @@ func (m *oldMessage) note(e *history.Event, entity string) {
 }
 
 // pathTo returns the partitions that messages of a stream pass on their way to a source.
-func (s *stream) pathTo(source string) (path []fsm.PartitionID) {
-	for _, from := range s.from {
-		if from.name != source {
+func (s *Stream) pathTo(source string) (path []fsm.PartitionID) {
+	for _, from := range s.From {
+		if from.Name != source {
 			continue
 		}
-		path = append(path, s.to.Partition)
-		for at := from.at.Entity; at.ID != s.to.ID; {
+		path = append(path, s.To.Partition)
+		for at := from.At.Entity; at.ID != s.To.ID; {
 			path = slices.Insert(path, 1, at.Partition)
-			before := slices.IndexFunc(s.entities, func(e fsm.Entity) bool { return strings.EqualFold(e.Settings.ForwardTo, at.Name) })
+			before := slices.IndexFunc(s.Entities, func(e fsm.Entity) bool { return strings.EqualFold(e.Settings.ForwardTo, at.Name) })
 			if before < 0 {
 				break // a subscription of the topic, or a client moves the messages
 			}
-			at = s.entities[before]
+			at = s.Entities[before]
 		}
 		return path
 	}
-	return []fsm.PartitionID{s.to.Partition}
+	return []fsm.PartitionID{s.To.Partition}
 }
 
 // loses reports whether messages that crossed between the copies of the partitions of a path may be lost: a
 // destination may have been copied before its source.
-func (r *restoration) loses(path []fsm.PartitionID) bool {
-	return r.anyHop(path, func(from, to cut) bool { return to.begun.Before(from.ended) })
+func (r *Restoration) loses(path []fsm.PartitionID) bool {
+	return r.anyHop(path, func(from, to Cut) bool { return to.Begun.Before(from.Ended) })
 }
 
 // doubles reports whether such messages may arrive twice: a source may have been copied before its destination.
-func (r *restoration) doubles(path []fsm.PartitionID) bool {
-	return r.anyHop(path, func(from, to cut) bool { return from.begun.Before(to.ended) })
+func (r *Restoration) doubles(path []fsm.PartitionID) bool {
+	return r.anyHop(path, func(from, to Cut) bool { return from.Begun.Before(to.Ended) })
 }
 
 // anyHop reports whether something is true of two successive partitions of a path.
-func (r *restoration) anyHop(path []fsm.PartitionID, is func(from, to cut) bool) bool {
+func (r *Restoration) anyHop(path []fsm.PartitionID, is func(from, to Cut) bool) bool {
 	for i := 1; i < len(path); i++ {
-		if path[i] != path[i-1] && is(r.cuts[path[i-1]], r.cuts[path[i]]) {
+		if path[i] != path[i-1] && is(r.Cuts[path[i-1]], r.Cuts[path[i]]) {
 			return true
 		}
 	}
 	return false
-}
-
-// forgetHolders makes the judges forget what a restored cluster need not know.
-func (s *stream) forgetHolders() {
-	s.sessions.forgetLocks()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isRestored = true
-	for sequence := range s.deferred {
-		s.deferred[sequence] = true
-	}
 }
