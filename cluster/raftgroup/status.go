@@ -47,11 +47,12 @@ func (s *Status) CopyBytes() int64 { return s.Live + int64(s.Messages)*indexByte
 const (
 	OldestWriteMax = time.Second            // age of a write to the log
 	WriteMedianMax = 100 * time.Millisecond // of the writes to the log
+	oldestWriteRel = 20                     // times the median of other members: a write that begins a file takes many accesses
 	writeMedianRel = 10                     // times the median of other members
 )
 
-// HasSlowDisk reports whether the disk of the member is slow compared with one with that median, which may be 0: a write does not
-// return, or writes take more than 100 ms and ten times as long.
+// HasSlowDisk reports whether the disk of the member is slow compared with one with that median, which may be 0: a write has not
+// returned for a second and twenty times as long, or writes take more than 100 ms and ten times as long.
 func (s *Status) HasSlowDisk(median time.Duration) bool {
-	return s.OldestWrite > OldestWriteMax || s.WriteMedian > max(WriteMedianMax, writeMedianRel*median)
+	return s.OldestWrite > max(OldestWriteMax, oldestWriteRel*median) || s.WriteMedian > max(WriteMedianMax, writeMedianRel*median)
 }
