@@ -97,7 +97,7 @@ func (n *notes) number(text string) int {
 	return at + 1
 }
 
-// writeTable writes the scenarios that the columns must show as rows.
+// writeTable writes the scenarios that the columns must show as rows; those of the table before, by their names only.
 func writeTable(text *strings.Builder, list []scenario.Scenario, columns []column, notes *notes) error {
 	head, line := "| scenario |", "|---|"
 	for _, c := range columns {
@@ -110,7 +110,11 @@ func writeTable(text *strings.Builder, list []scenario.Scenario, columns []colum
 		if !columns[0].Asked(s) {
 			continue
 		}
-		fmt.Fprintf(text, "| %s: %s |", s.Name, s.Text)
+		first := fmt.Sprintf("| %s: %s |", s.Name, s.Text)
+		if strings.Contains(text.String(), first) {
+			first = fmt.Sprintf("| %s |", s.Name)
+		}
+		text.WriteString(first)
 		for _, c := range columns {
 			shown := "**failed**"
 			switch have, ok := c.cells[s.Name]; {
