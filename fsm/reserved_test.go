@@ -13,6 +13,7 @@ import (
 func exampleReserved() []fsm.Command {
 	c, _ := exampleTransact().(fsm.Transact)
 	c.Sends[0].Messages[1].Reserved, c.Transfers[0].Messages[0].Reserved, c.Transfers[0].Messages[0].EnqueueAt = 1<<40, 7, 1_800_000_000_000
+	c.Sends[0].Messages[0].Only = 1 << 50
 	c.Cancels = []fsm.CancelScheduled{{Entity: 300, Sequences: []fsm.SequenceNumber{9, 1 << 33}}}
 	c.States = []fsm.SetSessionState{
 		{Entity: 300, Lock: fsm.SessionLock{ID: "s", Epoch: 1 << 40}, State: []byte("state")},

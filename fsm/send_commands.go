@@ -41,6 +41,9 @@ type Message struct {
 	// Reserved is the number that ReserveNumbers gave for a message with an EnqueueAt: it is Scheduled under it. 0
 	// takes the next number, as does a message whose time has come. Only in transactions, see Transact.
 	Reserved SequenceNumber
+	// Only, if it is not 0, is the one subscription of a topic that gets the message, whatever its rules say and which ids the topic remembers: a
+	// dead letter returns to its subscription, changed. Only in transactions, for a message without EnqueueAt and a topic of the same partition.
+	Only EntityID
 	// PartitionKey selects the shard of a partitioned entity, "" leaves the choice to the router.
 	// It is not part of a command and never reaches a state machine.
 	PartitionKey string

@@ -174,6 +174,9 @@ func (c *Transact) fields(x *fields.Codec) {
 	for i := range fields.Len(x, &c.Sends, TransactionSendBytesMin) {
 		c.Sends[i].fields(x)
 		fieldReserved(x, c.Sends[i].Messages)
+		for j := range c.Sends[i].Messages {
+			fields.Uint64(x, &c.Sends[i].Messages[j].Only)
+		}
 	}
 	for i := range fields.Len(x, &c.Transfers, TransactionTransferBytesMin) {
 		c.Transfers[i].fields(x)

@@ -95,7 +95,7 @@ type MessageChange struct {
 type RedriveRequest struct {
 	MessageChange
 
-	To         string                       `json:"to,omitempty"`     // queue or topic; "": where the dead letter is
+	To         string                       `json:"to,omitempty"`     // queue or topic; "": the queue of the dead letter, or its subscription alone
 	Properties map[string]jsonmessage.Value `json:"set,omitempty"`    // application properties to set
 	Remove     []string                     `json:"remove,omitempty"` // application properties to remove
 	Body       *string                      `json:"body,omitempty"`   // replaces the body

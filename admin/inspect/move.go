@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Move sends the dead letters of a selection to another entity, or changed to their own, at most moveMessagesMax in one
+// Move sends the dead letters of a selection to another entity, or changed to their own queue or to their own subscription alone, at most moveMessagesMax in one
 // request, and says where to go on. Each is locked, and then sent and deleted in one transaction: both or neither. A lock whose
 // transaction has no known outcome ends by itself, and then the message is either moved or a dead letter as before. Errors
 // are those of Change, and of a send to the destination.
@@ -24,14 +24,21 @@ func (f *Finder) Move(ctx context.Context, at Place, request *api.RedriveRequest
 	if request.To != "" {
 		to = request.To
 	}
+	only := false // the subscription gets them
 	target, err := f.broker.Resolve(ctx, at.Namespace, to)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return api.MessagesChanged{}, fmt.Errorf("%w: to: there is no '%.260s'", fsm.InvalidArgument, to)
 	case err != nil:
 		return api.MessagesChanged{}, err //nolint:wrapcheck // admin names the entity
+	case target.Kind == fsm.SubscriptionEntity && fsm.PathKey(to) == fsm.PathKey(at.Name):
+		topic, _, _ := fsm.SplitSubscriptionPath(target.Name)
+		if target, err = f.broker.Resolve(ctx, at.Namespace, topic); err != nil {
+			return api.MessagesChanged{}, err //nolint:wrapcheck // admin names the entity
+		}
+		only = true
 	case target.Kind == fsm.SubscriptionEntity:
-		return api.MessagesChanged{}, fmt.Errorf("%w: a subscription gets no messages from clients: give its topic or a queue as to", fsm.InvalidArgument)
+		return api.MessagesChanged{}, fmt.Errorf("%w: another subscription gets no messages from here: give its topic or a queue as to", fsm.InvalidArgument)
 	case target.Settings.RequiresDuplicateDetection && !request.NewID:
 		return api.MessagesChanged{}, fmt.Errorf("%w: '%s' detects duplicates and would drop a message whose id it knows, so that it would be lost: give them new ids (newId)", fsm.InvalidArgument, to)
 	}
@@ -41,7 +48,7 @@ func (f *Finder) Move(ctx context.Context, at Place, request *api.RedriveRequest
 		return changed, err
 	}
 	for _, lock := range found {
-		moved, err := f.moveOne(ctx, ref, lock, target, request)
+		moved, err := f.moveOne(ctx, ref, lock, target, only, request)
 		if err != nil {
 			return changed, fmt.Errorf("after %d messages: message %d: %w", changed.Count, lock.Sequence, err)
 		}
@@ -53,7 +60,7 @@ func (f *Finder) Move(ctx context.Context, at Place, request *api.RedriveRequest
 }
 
 // moveOne moves one dead letter, if it is as it was found.
-func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID, target fsm.EntityRef, request *api.RedriveRequest) (moved bool, err error) {
+func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID, target fsm.EntityRef, only bool, request *api.RedriveRequest) (moved bool, err error) {
 	type fetched struct {
 		code  fsm.Code
 		found []fsm.Delivery
@@ -69,6 +76,9 @@ func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID,
 	}
 	d := &locked.found[0]
 	m, err := changedMessage(&at, d, &target, request)
+	if only {
+		target = toOnly(&m, &at, target, d.Lock.Sequence)
+	}
 	if err == nil {
 		var code fsm.Code
 		code, err = await(ctx, func(done func(fsm.Code)) {
@@ -88,6 +98,16 @@ func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID,
 		f.broker.Settle(at, []fsm.Settlement{{Lock: d.Lock, Verb: fsm.Release}}, func([]fsm.Code) {})
 	}
 	return false, err
+}
+
+// toOnly addresses a message to a subscription alone, in the shard that has its dead letter, and returns the topic there.
+func toOnly(m *fsm.Message, subscription *fsm.EntityRef, topic fsm.EntityRef, n fsm.SequenceNumber) fsm.EntityRef {
+	m.Only = subscription.ID
+	if shard := n.Shard(); len(topic.Shards) > 0 {
+		m.Only = subscription.Shards[shard].Entity
+		topic.ID, topic.Partition, topic.Shards = topic.Shards[shard].Entity, topic.Shards[shard].Partition, nil
+	}
+	return topic
 }
 
 // restartLife makes the time to live of a message begin again, as that of every redriven message. Without a creation time

@@ -259,9 +259,12 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 				home = *s.Via
 			}
 		}
-		if s.At.Partition == home.Partition {
+		switch {
+		case s.At.Partition == home.Partition:
 			command.Sends = append(command.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
-		} else {
+		case slices.ContainsFunc(s.Messages, func(m fsm.Message) bool { return m.Only != 0 }):
+			return home, command, fsm.NotAllowed
+		default:
 			via := viaOrHome(s.Via, home)
 			command.Transfers = append(command.Transfers, fsm.TransferOut{
 				Via: via.ID, Name: s.At.Name, Messages: s.Messages,

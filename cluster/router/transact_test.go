@@ -61,6 +61,13 @@ func TestTransactionBecomesOneCommand(t *testing.T) {
 			code: fsm.NotAllowed,
 		},
 		"sends to a subscription": {tx: fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(subscription, "x")}}, code: fsm.NotAllowed},
+		"sends to one subscription of a topic elsewhere": {
+			tx: fsm.Transaction{
+				Settles: []fsm.SettleAt{settled},
+				Sends:   []fsm.SendTo{{At: far, Messages: []fsm.Message{{Only: 7}}}},
+			},
+			code: fsm.NotAllowed,
+		},
 		"sends to dead letters": {
 			tx:   fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(fsm.EntityRef{Entity: one.Entity, Sub: fsm.DeadLetterQueue}, "x")}},
 			code: fsm.NotAllowed,

@@ -45,12 +45,24 @@ func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	wants(t, say(t, c, 2, "message", "purge", "shop/orders", "--yes"), "is a topic")
 	wants(t, say(t, a, 0, "message", "receive", audit, "--dead-letter", "--reason", "because"), "small")
 	wants(t, say(t, a, 0, "message", "redrive", audit), "1 of 1 redriven")
+	wants(t, say(t, a, 0, "message", "receive", audit, "--dead-letter", "--reason", "because"), "small")
+	wants(t, say(t, b, 1, "message", "redrive", audit, "--to", large), "another subscription")
+	wants(t, say(t, b, 0, "message", "redrive", audit, "--set", "size:=900"), "1 of 1 redriven")
+	wants(t, say(t, c, 0, "message", "peek", audit, "--where", "size = 900", "-o", "json"), `"body":"small"`)
+	wants(t, say(t, b, 0, "subscription", "show", large, "-o", "json"), `"active": 0`) // its rules select it
 	wants(t, say(t, a, 0, "message", "purge", audit, "--yes"), "3 purged from "+audit)
 	wants(t, say(t, a, 0, "rule", "remove", large, "$Default"), "removed")
 	wants(t, say(t, a, 0, "rule", "replace", large, "mark", "--false"), "replaced")
 	if rules := say(t, b, 0, "rule", "list", large, "-o", "json"); strings.Contains(rules, "$Default") || !strings.Contains(rules, `"kind": "false"`) {
 		t.Error(rules)
 	}
+	const parts = "parts/Subscriptions/all"
+	say(t, a, 0, "topic", "create", "parts", "--partitioned")
+	say(t, a, 0, "subscription", "create", parts)
+	say(t, a, 0, "message", "send", "parts", "one", "two", "three", "four")
+	say(t, a, 0, "message", "receive", parts, "--dead-letter", "--count", "4")
+	wants(t, say(t, b, 0, "message", "redrive", parts, "--set", "size:=900"), "4 of 4 redriven")
+	wants(t, say(t, c, 0, "message", "peek", parts, "--where", "size = 900"), "one", "two", "three", "four")
 	wants(t, say(t, b, 0, "topic", "delete", "shop/orders", "--yes"), "deleted")
 	wants(t, say(t, b, 1, "subscription", "show", audit), "could not be found")
 }

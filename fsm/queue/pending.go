@@ -47,7 +47,7 @@ func (q *topics) publishDue(sub *subqueue, at index.Cursor, rec index.Record) (c
 // at once: it is published now, or by one of the next pulses. The body is stored once, with a
 // record of the topic that counts the copies; if no subscription gets a copy, neither is stored.
 func (q *topics) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) (copies int) {
-	if !q.mayPublish(x) {
+	if m.only == 0 && !q.mayPublish(x) {
 		q.storePending(x, n, m)
 		return 0
 	}

@@ -23,6 +23,7 @@ type sentMessage struct {
 	session     []byte
 	hasSession  bool
 	reserved    fsm.SequenceNumber // see Message.Reserved
+	only        fsm.EntityID       // see Message.Only
 
 	// Only of messages that are forwarded.
 	patches []byte
@@ -120,6 +121,9 @@ func readTransaction(r *fields.Codec) transaction {
 		var s transactionSend
 		s.entity, s.messages = readSends(r, nil)
 		readReserved(r, s.messages)
+		for i := range s.messages {
+			fields.Uint64(r, &s.messages[i].only)
+		}
 		c.sends = append(c.sends, s)
 	}
 	for range r.Count(fsm.TransactionTransferBytesMin) {

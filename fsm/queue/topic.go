@@ -67,7 +67,11 @@ func (q *topics) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, en
 	}
 	q.runner.Begin(s)
 	q.spent += stepsMessage + stepsPropertyByte*uint64(len(m.properties))
-	for _, subscription := range q.matchRules(x.topicState) {
+	matched := q.matchOnly(m.only)
+	if m.only == 0 {
+		matched = q.matchRules(x.topicState)
+	}
+	for _, subscription := range matched {
 		copies += q.deliverCopies(subscription, &c)
 		subscription.rules.forgetMatches()
 	}
@@ -106,6 +110,15 @@ func (q *topics) matchRules(h *topicState) []*entityState {
 		q.addCorrelated()
 	}
 	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
+	return q.matched
+}
+
+// matchOnly selects a subscription as if it had a rule without action that matches; none for 0.
+func (q *topics) matchOnly(id fsm.EntityID) []*entityState {
+	q.matched = q.matched[:0]
+	if id != 0 {
+		q.rulesOf(q.byID[id]).plain = true
+	}
 	return q.matched
 }
 

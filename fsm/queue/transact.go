@@ -39,7 +39,7 @@ func (q *transactions) transact(c *transaction) fsm.Result {
 		x := q.byID[c.sends[i].entity]
 		for j := range c.sends[i].messages {
 			n, m := fsm.SequenceNumber(0), &c.sends[i].messages[j]
-			if !q.checkDuplicate(x, m.id) {
+			if m.only != 0 || !q.checkDuplicate(x, m.id) {
 				n = q.storeOrPublish(x, m)
 			}
 			res.Sequences = append(res.Sequences, n)
@@ -289,6 +289,24 @@ func (t *dryRun) reserve(x *entityState, messages []sentMessage) fsm.Code {
 	return fsm.OK
 }
 
+// only checks the messages that only one subscription gets.
+func (t *dryRun) only(x *entityState, messages []sentMessage) fsm.Code {
+	for i := range messages {
+		m := &messages[i]
+		to := t.q.byID[m.only]
+		switch {
+		case m.only == 0:
+		case x.kind != fsm.TopicEntity, m.at != 0:
+			return fsm.InvalidArgument
+		case to == nil, to.kind != fsm.SubscriptionEntity, to.topic != x:
+			return fsm.EntityNotFound
+		case to.fenced() != fsm.OK:
+			return to.fenced()
+		}
+	}
+	return fsm.OK
+}
+
 // free counts the bytes of a completed message. The last copy frees those of the message of the
 // topic.
 func (t *dryRun) free(sub *subqueue, rec *index.Record) {
@@ -317,6 +335,9 @@ func (t *dryRun) send(c *transactionSend) fsm.Code {
 		return code
 	}
 	if code = t.reserve(x, c.messages); code != fsm.OK {
+		return code
+	}
+	if code = t.only(x, c.messages); code != fsm.OK {
 		return code
 	}
 	s := t.changesOf(x)

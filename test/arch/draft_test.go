@@ -16,8 +16,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 13
-	recordedHash   = "37bf053c7b24548751b74686e217dcb9"
+	recordedDraft  = 14
+	recordedHash   = "61e5564fe9d29795d5987fc2abc60d92"
 	goldenFilesMin = 60
 )
 

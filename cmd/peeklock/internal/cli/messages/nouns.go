@@ -243,8 +243,8 @@ deliveries are reset, and their time to live begins again. Dead letters that a r
 Without conditions all dead letters move.
 
 With --to they are sent to another queue or topic, and with --set, --remove, --body-file and --new-id they are sent changed:
-each as a new message, in one transaction with the deletion of its dead letter, so that none is lost or doubled. To change the
-dead letters of a subscription, give --to.
+each as a new message, in one transaction with the deletion of its dead letter, so that none is lost or doubled. A changed
+dead letter of a subscription returns to this subscription alone, whatever its rules say; --to its topic sends it to all.
 
 ` + whereHelp,
 		Example: `  peeklock message redrive orders --dry-run
