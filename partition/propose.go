@@ -21,7 +21,7 @@ import (
 // The limits of proposing.
 const (
 	entryCommandsMax = 256
-	entryLocksMin    = 64                    // commands of an entry that are left for locks, if so many wait
+	entryLocksMin    = 64                    // commands of an entry that are left for locks, if so many wait; and at most of locks that are proposed whether or not messages are ready
 	entryBytesMax    = 512 << 10             // of commands, and what their messages cost in addition, unless a single command has more
 	entriesInFlight  = 4                     // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
 	futureWatchAfter = 25 * time.Millisecond // an entry in flight for longer gets a goroutine on its future
@@ -332,7 +332,7 @@ func (p *proposer) gathers() bool {
 	for _, b := range p.inFlight {
 		inFlight += len(b.items)
 	}
-	queued := p.submissions.Len() + len(p.proposeNow) + len(p.ready)
+	queued := p.submissions.Len() + min(p.proposeCount, entryLocksMin) + len(p.ready)
 	return queued < min(inFlight, entryCommandsMax) && p.submissions.Bytes() < entryBytesMax
 }
 
@@ -365,7 +365,7 @@ func (p *proposer) compose(now time.Time) *batch {
 		p.pulseInFlight, p.pulseComposedAt, b.pulse = true, now, true
 		b.add(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), item{})
 	}
-	most := entryCommandsMax - min(len(p.proposeNow)+len(p.ready), entryLocksMin)
+	most := entryCommandsMax - min(p.proposeCount+len(p.ready), entryLocksMin)
 	for len(b.items) < most {
 		left := math.MaxInt
 		if size > 0 {

@@ -41,7 +41,7 @@ func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
 		if l := g.proposer.queues[r.waitKey()]; l != nil {
-			return len(l.waiters)
+			return l.waiters.Len()
 		}
 		return 0
 	}

@@ -104,7 +104,7 @@ func (s *waitQueues) speculate(b *batch, topic fsm.EntityID, messages int) {
 		return
 	}
 	for _, l := range f.lastMatched {
-		if len(l.waiters) == 0 {
+		if l.waiters.Len() == 0 {
 			continue
 		}
 		x := b.speculationFor(l)
@@ -112,15 +112,15 @@ func (s *waitQueues) speculate(b *batch, topic fsm.EntityID, messages int) {
 			return
 		}
 		// One lock for every waiter, but not more than there are messages.
-		before := min(x.expected, len(l.waiters))
+		before := min(x.expected, l.waiters.Len())
 		allowed := speculativeLocksMax - b.speculativeLocks
 		more := messages
-		if min(x.expected+more, len(l.waiters))-before > allowed {
+		if min(x.expected+more, l.waiters.Len())-before > allowed {
 			more = before + allowed - x.expected
 		}
 		x.expected += more
 		l.expected += more
-		b.speculativeLocks += min(x.expected, len(l.waiters)) - before
+		b.speculativeLocks += min(x.expected, l.waiters.Len()) - before
 		s.markReady(l)
 	}
 }

@@ -18,7 +18,7 @@ func follower(s *waitQueues, id fsm.EntityID, waiters int) *waitQueue {
 	l.topicKnown, l.topic, l.lastMatched, l.countKnown = true, 1, true, true
 	s.addToTopic(l)
 	for range waiters {
-		l.waiters = append(l.waiters, &waiter{queue: l})
+		l.insert(&waiter{queue: l})
 	}
 	return l
 }
@@ -41,7 +41,7 @@ func TestSpeculationIsBounded(t *testing.T) {
 	}
 	locks := 0
 	for _, l := range lines {
-		locks += min(l.expected, len(l.waiters))
+		locks += min(l.expected, l.waiters.Len())
 	}
 	if locks != speculativeLocksMax || b.speculativeLocks != locks {
 		t.Errorf("%d locks, counted as %d, want %d", locks, b.speculativeLocks, speculativeLocksMax)
@@ -81,9 +81,9 @@ func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	hit, miss, cut := follower(s, 2, 2), follower(s, 3, 2), follower(s, 4, 1)
 	b := &batch{}
 	s.speculate(b, 1, 2)
-	b.recordLock(hit.waiters[0], 1)
-	b.recordLock(hit.waiters[1], 0) // one of two got nothing: the rules matched one message
-	b.recordLock(miss.waiters[0], 0)
+	b.recordLock(hit.next(), 1)
+	b.recordLock(waiterAt(hit.waiters.Back()), 0) // one of two got nothing: the rules matched one message
+	b.recordLock(miss.next(), 0)
 	b.recordLock(&waiter{queue: cut, proposeNow: true}, 0) // retry of an earlier lock
 	s.removeSpeculations(b)
 	if !hit.lastMatched || miss.lastMatched || !cut.lastMatched {
@@ -165,7 +165,7 @@ func newReader(t testing.TB, g *Group, at fsm.Address, receiver uint64) *reader 
 	kit.Eventually(t, "the request stands in line", func() bool {
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
-		return g.proposer.waiterCount == before+1 && len(g.proposer.proposeNow) == 0 && len(g.proposer.queues[waitKey{Address: at}].waiters) > 0 && g.proposer.queues[waitKey{Address: at}].countKnown
+		return g.proposer.waiterCount == before+1 && g.proposer.proposeCount == 0 && g.proposer.queues[waitKey{Address: at}].waiters.Len() > 0 && g.proposer.queues[waitKey{Address: at}].countKnown
 	})
 	return r
 }

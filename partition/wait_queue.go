@@ -1,7 +1,7 @@
 package partition
 
 import (
-	"cmp"
+	"container/list"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +22,8 @@ type waitQueues struct {
 	queues        map[waitKey]*waitQueue
 	topics        map[fsm.EntityID]*topicWaiters // wait queues at subscriptions, by topic
 	receivers     map[receiverKey]uint64         // serial of the last lock proposed
-	proposeNow    []*waiter                      // waiters to be proposed whether or not messages are ready
+	proposeNow    []*entityWaiters               // entities with waiters to be proposed whether or not messages are ready, by turns
+	proposeCount  int                            // of these waiters
 	ready         []*waitQueue                   // wait queues that may have messages for a waiter
 	sessionQueues int                            // number of queues that are not of kind waitMessages
 	waiterCount   int                            // waiters in queues and in proposeNow
@@ -31,7 +32,10 @@ type waitQueues struct {
 }
 
 // entityWaiters counts the waiters of one entity, with its sub-queues and sessions.
-type entityWaiters struct{ waiters, queues int }
+type entityWaiters struct {
+	waiters, queues int
+	proposeNow      []*waiter // those to be proposed whether or not messages are ready, by arrival
+}
 
 type receiverKey struct{ incarnation, receiver uint64 }
 
@@ -67,7 +71,7 @@ func (r *LockRequest) waitKey() waitKey {
 //	what a lock proposed now would find = ready + coming - promised
 type waitQueue struct {
 	waitKey
-	waiters         []*waiter // by arrival
+	waiters         list.List // by arrival
 	entity          *entityWaiters
 	proposeNowCount int    // its waiters in waitQueues.proposeNow
 	ready           int    // messages ready as of the last apply, if countKnown
@@ -91,6 +95,7 @@ type waiter struct {
 	LockRequest
 
 	queue      *waitQueue
+	place      *list.Element // in queue.waiters; nil: it is not there
 	timer      *time.Timer
 	requested  int    // messages requested by the lock in flight
 	arrival    uint64 // by arrival
@@ -192,10 +197,9 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	}
 	w.proposeNow = hurried || again
 	if w.proposeNow {
-		p.proposeNow = append(p.proposeNow, w)
-		w.queue.proposeNowCount++
+		p.addProposeNow(w)
 	} else {
-		w.queue.waiters = append(w.queue.waiters, w)
+		w.queue.insert(w)
 		p.markReady(w.queue)
 	}
 	p.countWaiters(w.queue, 1)
@@ -218,14 +222,38 @@ func (p *proposer) cancelWait(w *waiter) {
 	if waited {
 		w.state = waiterDone
 		p.countWaiters(w.queue, -1)
-		if i := slices.Index(w.queue.waiters, w); i >= 0 {
-			w.queue.waiters = slices.Delete(w.queue.waiters, i, i+1)
-		}
+		w.queue.remove(w)
 	}
 	p.mu.Unlock()
 	if waited {
 		w.answer(Answer{Outcome: Done})
 	}
+}
+
+// addProposeNow adds a waiter to be proposed whether or not messages are ready. mu is held.
+func (s *waitQueues) addProposeNow(w *waiter) {
+	of := w.queue.entity
+	if len(of.proposeNow) == 0 {
+		s.proposeNow = append(s.proposeNow, of)
+	}
+	of.proposeNow = append(of.proposeNow, w)
+	s.proposeCount++
+	w.queue.proposeNowCount++
+}
+
+// takeProposeNow removes the next of them: entities take turns, so that the first requests of one with very many receivers do
+// not delay those of others. mu is held.
+func (s *waitQueues) takeProposeNow() *waiter {
+	of := s.proposeNow[0]
+	s.proposeNow[0], s.proposeNow = nil, s.proposeNow[1:]
+	w := of.proposeNow[0]
+	of.proposeNow[0], of.proposeNow = nil, of.proposeNow[1:]
+	if len(of.proposeNow) > 0 {
+		s.proposeNow = append(s.proposeNow, of)
+	}
+	s.proposeCount--
+	w.queue.proposeNowCount--
+	return w
 }
 
 // queueFor returns the queue of key and creates it if needed. Called with mu held, like all below.
@@ -234,7 +262,7 @@ func (s *waitQueues) queueFor(key waitKey) *waitQueue {
 	if l == nil {
 		if len(s.queues) >= waitQueuesMax {
 			for k, l := range s.queues {
-				if len(l.waiters)+l.proposeNowCount+l.requested == 0 && l.expected == 0 && !l.inReadyList {
+				if l.waiters.Len()+l.proposeNowCount+l.requested == 0 && l.expected == 0 && !l.inReadyList {
 					s.remove(k)
 				}
 			}
@@ -290,14 +318,14 @@ func (l *waitQueue) setSessionEpoch(epoch uint64) {
 
 // markReady adds l to the ready list if it may have messages for its waiters.
 func (s *waitQueues) markReady(l *waitQueue) {
-	if !l.inReadyList && len(l.waiters) > 0 && l.estimate() > 0 {
+	if !l.inReadyList && l.waiters.Len() > 0 && l.estimate() > 0 {
 		l.inReadyList = true
 		s.ready = append(s.ready, l)
 	}
 }
 
 // hasLocksToPropose reports whether a lock should be added to an entry.
-func (s *waitQueues) hasLocksToPropose() bool { return len(s.proposeNow) > 0 || len(s.ready) > 0 }
+func (s *waitQueues) hasLocksToPropose() bool { return s.proposeCount > 0 || len(s.ready) > 0 }
 
 // countSends counts the messages that a command of the entry being composed will make ready.
 func (p *proposer) countSends(b *batch, info *fsm.CommandInfo, it *item) {
@@ -322,65 +350,77 @@ func (p *proposer) addLocks(b *batch) {
 	if p.g.bodyReader.backlog() > bodyReadBytesMax || p.holdsGrants() {
 		return
 	}
-	for len(p.proposeNow) > 0 && len(b.items) < entryCommandsMax {
-		w := p.proposeNow[0]
-		p.proposeNow = slices.Delete(p.proposeNow, 0, 1)
+	for n := 0; p.proposeCount > 0 && n < entryLocksMin && len(b.items) < entryCommandsMax; n++ {
+		w := p.takeProposeNow()
 		there := int(w.Lock.Max)
 		if w.queue.countKnown {
 			there = w.queue.estimate()
 		}
-		each := fairShare(there, len(w.queue.waiters)+w.queue.proposeNowCount)
-		w.queue.proposeNowCount--
+		each := fairShare(there, w.queue.waiters.Len()+w.queue.proposeNowCount+1)
 		p.addLock(b, w, min(int(w.Lock.Max), max(1, each)))
 	}
 	for i, l := range p.ready {
 		n := l.estimate()
-		if !l.countKnown && n > 0 && len(l.waiters) > 0 {
-			n = int(l.waiters[0].Lock.Max)
+		if !l.countKnown && n > 0 && l.waiters.Len() > 0 {
+			n = int(waiterAt(l.waiters.Front()).Lock.Max)
 		}
-		each := fairShare(n, len(l.waiters))
-		fed := 0
-		for fed < len(l.waiters) && n > 0 {
+		each := fairShare(n, l.waiters.Len())
+		for l.waiters.Len() > 0 && n > 0 {
 			if len(b.items) >= entryCommandsMax {
-				l.removeServed(fed)
 				p.ready = append(slices.Delete(p.ready, 0, i+1), l) // the others come first in the next entry
 				return
 			}
-			w := l.waiters[l.served(fed)]
+			w := l.next()
+			l.remove(w)
 			give := min(each, int(w.Lock.Max))
 			if !l.countKnown {
 				give = int(w.Lock.Max)
 			}
 			n -= give
-			fed++
 			p.addLock(b, w, give)
 			if !l.countKnown {
 				break
 			}
 		}
-		l.removeServed(fed)
 		l.inReadyList = false
 	}
 	clear(p.ready)
 	p.ready = p.ready[:0]
 }
 
-// served returns the index of the waiter that is served after n others: messages go to the oldest waiter, sessions to the
-// newest, because a session is held for long, and the client that came last is surely alive.
-func (l *waitQueue) served(n int) int {
+// next returns the waiter that is served next: messages go to the oldest waiter, sessions to the newest, because a session is held
+// for long, and the client that came last is surely alive.
+func (l *waitQueue) next() *waiter {
 	if l.kind == waitSession {
-		return len(l.waiters) - 1 - n
+		return waiterAt(l.waiters.Back())
 	}
-	return n
+	return waiterAt(l.waiters.Front())
 }
 
-// removeServed removes the n waiters that were served.
-func (l *waitQueue) removeServed(n int) {
-	from := 0
-	if l.kind == waitSession {
-		from = len(l.waiters) - n
+func waiterAt(e *list.Element) *waiter { return e.Value.(*waiter) } //nolint:forcetypeassert // insert puts nothing else in
+
+// insert adds a waiter at its position by arrival, which is near one of the ends: those that were served last come back. It returns
+// the number of waiters that it looked at.
+func (l *waitQueue) insert(w *waiter) (steps int) {
+	for older, newer := l.waiters.Front(), l.waiters.Back(); older != nil; older, newer = older.Next(), newer.Prev() {
+		steps++
+		if waiterAt(older).arrival > w.arrival {
+			w.place = l.waiters.InsertBefore(w, older)
+			return steps
+		}
+		if waiterAt(newer).arrival < w.arrival {
+			w.place = l.waiters.InsertAfter(w, newer)
+			return steps
+		}
 	}
-	l.waiters = slices.Delete(l.waiters, from, from+n)
+	w.place = l.waiters.PushBack(w)
+	return steps
+}
+
+// remove removes a waiter.
+func (l *waitQueue) remove(w *waiter) {
+	l.waiters.Remove(w.place)
+	w.place = nil
 }
 
 // fairShare returns the share of each of n waiters, rounded up.
@@ -472,11 +512,8 @@ func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*wai
 		back = append(back, w)
 	}
 	p.removeSpeculations(b)
-	for _, w := range back {
-		i, _ := slices.BinarySearchFunc(w.queue.waiters, w.arrival, func(o *waiter, seat uint64) int {
-			return cmp.Compare(o.arrival, seat)
-		})
-		w.queue.waiters = slices.Insert(w.queue.waiters, i, w)
+	for _, w := range slices.Backward(back) {
+		w.queue.insert(w)
 	}
 	return over
 }
@@ -484,8 +521,13 @@ func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*wai
 // refuseWaiters ends the waits at an address that no longer delivers: the error of one lock applies to all
 // waiters there. Later requests are proposed again.
 func (p *proposer) refuseWaiters(l *waitQueue, code fsm.Code) []*waiter {
-	all := l.waiters
-	l.waiters, l.countKnown = nil, false
+	var all []*waiter
+	for l.waiters.Len() > 0 {
+		w := waiterAt(l.waiters.Front())
+		l.remove(w)
+		all = append(all, w)
+	}
+	l.countKnown = false
 	for _, w := range all {
 		w.state, w.refusal = waiterDone, code
 		p.countWaiters(l, -1)
@@ -554,9 +596,14 @@ func (s *waitQueues) markAllReady(b *batch) {
 
 // takeAllWaiters empties the queues and returns their waiters.
 func (s *waitQueues) takeAllWaiters() []*waiter {
-	all := s.proposeNow
+	var all []*waiter
+	for _, of := range s.proposeNow {
+		all = append(all, of.proposeNow...)
+	}
 	for _, l := range s.queues {
-		all = append(all, l.waiters...)
+		for e := l.waiters.Front(); e != nil; e = e.Next() {
+			all = append(all, waiterAt(e))
+		}
 	}
 	for _, w := range all {
 		w.state = waiterDone

@@ -36,7 +36,7 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 	standing := func() int {
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
-		return len(g.proposer.queueFor(waitKey{Address: fsm.Address{Entity: 1}}).waiters)
+		return g.proposer.queueFor(waitKey{Address: fsm.Address{Entity: 1}}).waiters.Len()
 	}
 	for i := range n {
 		got := make(chan Answer, 1)
@@ -289,6 +289,65 @@ func TestEntitiesShareThePlacesOfWaiters(t *testing.T) {
 	fill(other)
 	if n := other.entity.waiters; n < waitersMax/4 || !s.mayWait(next) || s.mayWait(one) {
 		t.Errorf("a second entity has %d waiters; a third may wait: %v", n, s.mayWait(next))
+	}
+}
+
+// TestFirstRequestsTakeTurns: very many receivers of one entity that ask for the first time take few places in an entry, and a
+// receiver of another entity does not wait behind them.
+func TestFirstRequestsTakeTurns(t *testing.T) {
+	t.Parallel()
+	p := gatheringProposer(t)
+	ask := func(at fsm.EntityID, receiver uint64) {
+		p.g.Lock(LockRequest{Header: fsm.Header{Receiver: receiver, Serial: 1}, Lock: fsm.LockMessages{Address: fsm.Address{Entity: at}, Max: 1}, Until: time.Now().Add(time.Hour), Done: func(Answer) {}})
+	}
+	const many, other = 1000, 7
+	for i := range uint64(many) {
+		ask(1, i+1)
+	}
+	ask(other, many+1)
+	b := p.compose(time.Now())
+	if len(b.items) != entryLocksMin {
+		t.Errorf("got %d locks in the entry, want %d", len(b.items), entryLocksMin)
+	}
+	if got := b.items[1].waiter.queue.Entity; got != other {
+		t.Errorf("the second lock is at entity %d, want %d", got, other)
+	}
+	if p.proposeCount != many+1-entryLocksMin || p.compose(time.Now()) == nil {
+		t.Errorf("%d requests are left, want %d and an entry with the next of them", p.proposeCount, many+1-entryLocksMin)
+	}
+}
+
+// TestWaitersComeBackNearTheEnds: a waiter whose lock has found nothing gets its position back, and few of the others are looked at.
+func TestWaitersComeBackNearTheEnds(t *testing.T) {
+	t.Parallel()
+	const many, served = 10_000, 10
+	var l waitQueue
+	waiters := make([]*waiter, many)
+	for i := range waiters {
+		waiters[i] = &waiter{queue: &l, arrival: uint64(i)}
+		if steps := l.insert(waiters[i]); steps > 1 {
+			t.Fatalf("the newest waiter was inserted in %d steps, want 1", steps)
+		}
+	}
+	for _, of := range [][]*waiter{waiters[:served], waiters[many-served:], waiters[many/2 : many/2+1]} {
+		for _, w := range of {
+			l.remove(w)
+		}
+		most := served + 1
+		if of[0] == waiters[many/2] {
+			most = many
+		}
+		for _, w := range of {
+			if steps := l.insert(w); steps > most {
+				t.Errorf("waiter %d was inserted in %d steps, want at most %d", w.arrival, steps, most)
+			}
+		}
+	}
+	for i, w := range waiters {
+		if got := l.next(); got != w {
+			t.Fatalf("waiter %d is in position %d", got.arrival, i)
+		}
+		l.remove(w)
 	}
 }
 
