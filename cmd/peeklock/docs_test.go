@@ -142,8 +142,8 @@ func (r *reference) writeCommand(cmd *cobra.Command) bool {
 		long = cmd.Short + "."
 	}
 	fmt.Fprintf(&r.text, "## %s\n\n```text\n%s\n", cmd.CommandPath(), r.paragraphs(cmd, long))
-	if use := cmd.UseLine(); cmd.Runnable() && strings.TrimSuffix(use, " [flags]") != cmd.CommandPath() {
-		fmt.Fprintf(&r.text, "\nUsage:\n  %s\n", use)
+	if arguments := strings.TrimPrefix(strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath()); cmd.Runnable() && arguments != "" {
+		fmt.Fprintf(&r.text, "\nArguments:%s\n", arguments)
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(&r.text, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
