@@ -25,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/tracing"
 	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
@@ -53,7 +54,7 @@ type conn struct {
 	log         *slog.Logger
 	refusalLog  *refusal.LogLimiter // of the Server, for refusals
 	origin      netip.Addr          // the client address that limits and logs use
-	tracer      *tracer             // nil: no messages are traced
+	tracer      *tracing.Tracer     // nil: no messages are traced
 	acknowledge func()              // of a peer that is an AcknowledgingConn; otherwise nil
 
 	wake      chan struct{} // there is output; one token suffices
@@ -149,7 +150,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		log:           config.Logger.With("peer", peer.RemoteAddr().String()),
 		refusalLog:    new(refusal.LogLimiter), // replaced in the same way
 		origin:        connlimit.Source(peer.RemoteAddr()),
-		tracer:        newTracer(config.Tracer),
+		tracer:        tracing.New(config.Tracer),
 		wake:          make(chan struct{}, 1),
 		written:       make(chan struct{}),
 		failing:       make(chan struct{}),

@@ -93,7 +93,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 		}
 		payload = c.scratch
 		c.stats.count().delivered++
-		if span := c.tracer.startDeliver(l.path, &q.delivery); span != nil {
+		if span := c.tracer.StartDeliver(l.path, &q.delivery); span != nil {
 			defer span.End()
 			sc := span.SpanContext()
 			delivered = &sc

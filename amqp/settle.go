@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/settlement"
+	"github.com/peeklock/peeklock/amqp/tracing"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -145,7 +146,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 		c.costs.countStored(stored)
 		group.share = &share{account: c.account, settled: int64(min(stored, settledAtOnceMax))}
 	}
-	group.spans = c.tracer.startSettle(group.link.path, mine, what.settlement.Verb)
+	group.spans = c.tracer.StartSettle(group.link.path, len(mine), func(i int) *trace.SpanContext { return mine[i].delivered }, what.settlement.Verb)
 	group.link.settling += len(mine)
 	c.memory.settlements += len(mine)
 	c.brokerCalls = append(c.brokerCalls, func() {
@@ -239,7 +240,7 @@ func (g *settleCall) finish(ctx context.Context, codes []fsm.Code) {
 func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 	c := g.link.session.conn
 	if g.spans != nil {
-		endSpans(g.spans, refusal.SettleReplyOf(refusal.Worst(codes)).Condition)
+		tracing.End(g.spans, refusal.SettleReplyOf(refusal.Worst(codes)).Condition)
 	}
 	if g.share != nil {
 		g.share.release()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/tracing"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -27,7 +28,7 @@ func (a *incomingDelivery) store(ctx context.Context) {
 		a.finish(ctx, refusal.Of("The message", err))
 		return
 	}
-	a.messages, a.spans = len(messages), c.tracer.startReceive(a.link.path, messages)
+	a.messages, a.spans = len(messages), c.tracer.StartReceive(a.link.path, messages)
 	a.chargeDecoded(messages)
 	if a.transaction != nil {
 		a.storeInTransaction(ctx, messages)
@@ -117,7 +118,7 @@ func checkKeys(e *fsm.Entity, messages []fsm.Message) error {
 func (a *incomingDelivery) finish(ctx context.Context, cause refusal.Cause) {
 	c := a.link.session.conn
 	if a.spans != nil {
-		endSpans(a.spans, cause.Condition)
+		tracing.End(a.spans, cause.Condition)
 	}
 	c.mu.Lock()
 	defer c.unlock()

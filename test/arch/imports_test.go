@@ -95,8 +95,9 @@ func packageImports() map[string][]string {
 		"amqp/management":    {"fsm", "amqp/message", "amqp/refusal", "amqp/rule", "amqp/settlement", "amqp/transaction", "amqp/wire"},
 		"amqp/settlement":    {"fsm", "amqp/message", "amqp/refusal", "amqp/wire"},
 		"amqp/transaction":   {"fsm", "amqp/refusal", "amqp/wire"},
+		"amqp/tracing":       {"fsm", "amqp/message", "amqp/wire"},
 		"amqp/rule":          {"fsm", "fsm/filter", "amqp/wire", "amqp/message"},
-		"amqp":               {"fsm", "fsm/evaluate", "fsm/filter", "amqp/wire", "amqp/address", "amqp/consumers", "amqp/login", "amqp/management", "amqp/message", "amqp/receiver", "amqp/refusal", "amqp/rule", "amqp/settlement", "amqp/transaction", "amqp/account", "amqp/budget", "amqp/connlimit", "amqp/work", "topology"},
+		"amqp":               {"fsm", "fsm/evaluate", "fsm/filter", "amqp/wire", "amqp/address", "amqp/consumers", "amqp/login", "amqp/management", "amqp/message", "amqp/receiver", "amqp/refusal", "amqp/rule", "amqp/settlement", "amqp/tracing", "amqp/transaction", "amqp/account", "amqp/budget", "amqp/connlimit", "amqp/work", "topology"},
 		"admin/auth":         {"fsm", "amqp/connlimit"},
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
@@ -170,8 +171,8 @@ func libraryImporters() map[string][]string {
 		"github.com/HdrHistogram":               {"cmd/peeklock/internal/bench"},
 		"github.com/minio/minio-go":             {"cmd/objects"},
 		"github.com/prometheus/client_golang":   {"cmd/metrics"},
-		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API, a no-op until configured
-		"go.opentelemetry.io/otel":              {"amqp", "cmd/peeklock"},
+		"go.opentelemetry.io/otel/trace":        {"amqp", "amqp/tracing", "cmd/peeklock"}, // the API, a no-op until configured
+		"go.opentelemetry.io/otel":              {"amqp/tracing", "cmd/peeklock"},
 		"go.opentelemetry.io/otel/sdk":          {"cmd/peeklock"},
 		"go.opentelemetry.io/otel/exporters":    {"cmd/peeklock"},
 		"github.com/cespare/xxhash":             {"fsm", "fsm/image", "fsm/queue", "partition", "partition/digest", "partition/snapshots", "cluster"},

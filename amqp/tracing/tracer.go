@@ -1,4 +1,4 @@
-package amqp
+package tracing
 
 import (
 	"bytes"
@@ -24,27 +24,27 @@ const (
 
 // Limits of tracing.
 const (
-	traceSpansMax       = 32      // spans of one delivery or one disposition; no spans are created for further messages
-	traceSearchBytesMax = 8 << 10 // bytes of application properties that are searched
+	spansMax       = 32      // spans of one delivery or one disposition; no spans are created for further messages
+	searchBytesMax = 8 << 10 // bytes of application properties that are searched
 )
 
-// tracer creates spans for messages whose sender was sampled, and for no others. A message that is not traced
-// costs the search for two names in its properties, or nothing if the tracer is nil.
-type tracer struct{ inner trace.Tracer }
+// Tracer creates spans for messages whose sender was sampled, and for no others. A message that is not traced
+// costs the search for two names in its properties, or nothing if the tracer is nil. It is safe for concurrent use.
+type Tracer struct{ inner trace.Tracer }
 
-// newTracer returns nil for a nil tracer.
-func newTracer(to trace.Tracer) *tracer {
+// New returns nil for a nil tracer.
+func New(to trace.Tracer) *Tracer {
 	if to == nil {
 		return nil
 	}
-	return &tracer{to}
+	return &Tracer{to}
 }
 
 // senderContext returns the span context of the sender of a stored message; it is invalid if the sender was
 // not sampled.
-func (t *tracer) senderContext(payload []byte) trace.SpanContext {
+func (t *Tracer) senderContext(payload []byte) trace.SpanContext {
 	application, err := message.ApplicationProperties(payload)
-	if err != nil || len(application) == 0 || len(application) > traceSearchBytesMax {
+	if err != nil || len(application) == 0 || len(application) > searchBytesMax {
 		return trace.SpanContext{}
 	}
 	if !bytes.Contains(application, []byte(traceparentKey)) && !bytes.Contains(application, []byte(diagnosticIDKey)) {
@@ -91,28 +91,28 @@ func parseTraceparent(s string) trace.SpanContext {
 }
 
 // start begins a span whose parent belongs to another process.
-func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind, path string, options ...trace.SpanStartOption) trace.Span {
+func (t *Tracer) start(name string, below trace.SpanContext, kind trace.SpanKind, path string, options ...trace.SpanStartOption) trace.Span {
 	options = append(options, trace.WithSpanKind(kind), trace.WithAttributes(
 		attribute.String("messaging.system", "servicebus"), attribute.String("messaging.destination.name", path)))
 	_, span := t.inner.Start(trace.ContextWithRemoteSpanContext(context.Background(), below), name, options...)
 	return span
 }
 
-// startReceive begins the spans of messages from a client, one for each message whose sender was sampled.
-func (t *tracer) startReceive(path string, messages []fsm.Message) (spans []trace.Span) {
+// StartReceive begins the spans of messages from a client, one for each message whose sender was sampled.
+func (t *Tracer) StartReceive(path string, messages []fsm.Message) (spans []trace.Span) {
 	if t == nil {
 		return nil
 	}
 	for i := range messages {
-		if sc := t.senderContext(messages[i].Payload); sc.IsValid() && len(spans) < traceSpansMax {
+		if sc := t.senderContext(messages[i].Payload); sc.IsValid() && len(spans) < spansMax {
 			spans = append(spans, t.start("receive from client", sc, trace.SpanKindServer, path))
 		}
 	}
 	return spans
 }
 
-// endSpans ends spans with the condition that the client got.
-func endSpans(spans []trace.Span, condition wire.Symbol) {
+// End ends spans with the condition that the client got.
+func End(spans []trace.Span, condition wire.Symbol) {
 	for _, span := range spans {
 		if condition != "" {
 			span.SetStatus(codes.Error, string(condition))
@@ -121,9 +121,9 @@ func endSpans(spans []trace.Span, condition wire.Symbol) {
 	}
 }
 
-// startDeliver begins the span of a delivery, nil if the sender was not sampled. It is a child of the sender's
+// StartDeliver begins the span of a delivery, nil if the sender was not sampled. It is a child of the sender's
 // span and is linked to it, because days may pass between them.
-func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
+func (t *Tracer) StartDeliver(path string, d *fsm.Delivery) trace.Span {
 	if t == nil {
 		return nil
 	}
@@ -136,15 +136,15 @@ func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	return span
 }
 
-// startSettle begins the spans of deliveries that a client settles, as children of the deliveries. A
+// StartSettle begins the spans of n deliveries that a client settles, as children of the spans of the deliveries, nil for none. A
 // settlement through $management has none: it names a lock, and another member may have made the delivery.
-func (t *tracer) startSettle(path string, taken []settledDelivery, verb fsm.Verb) (spans []trace.Span) {
+func (t *Tracer) StartSettle(path string, n int, delivered func(i int) *trace.SpanContext, verb fsm.Verb) (spans []trace.Span) {
 	if t == nil {
 		return nil
 	}
-	for i := range taken {
-		if taken[i].delivered != nil && len(spans) < traceSpansMax {
-			span := t.start("settle", *taken[i].delivered, trace.SpanKindServer, path)
+	for i := range n {
+		if of := delivered(i); of != nil && len(spans) < spansMax {
+			span := t.start("settle", *of, trace.SpanKindServer, path)
 			span.SetAttributes(attribute.String("messaging.servicebus.disposition_status", verbName(verb)))
 			spans = append(spans, span)
 		}
