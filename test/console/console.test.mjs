@@ -525,6 +525,32 @@ describe("without a key, on the machine of the member", () => {
     await page.getByRole("columnheader", { name: "In/s" }).and(page.locator("[aria-sort=descending]")).waitFor();
   });
 
+  test("the table of queues follows those on the screen by the stream, and asks for no list each time", async (t) => {
+    for (let i = 0; i < 60; i++) {
+      assert.equal((await fetch(`${m.server}/v1/queues/seen-${String(i).padStart(2, "0")}`, { method: "PUT" })).status, 201);
+    }
+    const page = await open(t, `${m.server}/console`);
+    const asked = [];
+    page.on("request", (r) => asked.push(r.url().slice(m.server.length)));
+    const named = () => new URLSearchParams(asked.findLast((path) => path.startsWith("/v1/events"))?.split("?")[1]).get("entities")?.split(",") ?? [];
+    const lists = () => asked.filter((path) => path.includes("counts=true")).length;
+    const row = (name) => page.getByRole("region", { name: "Queues and topics" }).getByRole("row").filter({ hasText: name });
+    await page.goto(`${m.server}/console/entities?filter=seen-`);
+    await until(() => assert.ok(named().includes("seen-00") && !named().includes("seen-59") && named().every((n) => n.startsWith("seen-")), `the stream names ${named()}, want the first queues`));
+    const before = lists();
+    await m.cli("message", "send", "seen-00", "x", "--count", "3");
+    await row("seen-00").getByRole("cell", { name: "3", exact: true }).waitFor({ timeout: 5000 });
+    await page.evaluate(() => document.querySelector("tbody").lastElementChild.scrollIntoView());
+    await until(() => assert.ok(named().includes("seen-59") && !named().includes("seen-00"), `after scrolling the stream names ${named()}, want the last queues`));
+    await m.cli("message", "send", "seen-59", "x", "--count", "4");
+    await row("seen-59").getByRole("cell", { name: "4", exact: true }).waitFor({ timeout: 5000 });
+    await page.getByLabel("Filter by name").fill("seen-3");
+    await until(() => assert.deepEqual(named(), Array.from({ length: 10 }, (_, i) => `seen-3${i}`)));
+    assert.equal(lists(), before, "lists of entities while rows changed");
+    await m.cli("queue", "delete", "seen-33", "--yes");
+    await row("seen-33").waitFor({ state: "detached", timeout: 20_000 });
+  });
+
   test("a queue is created, filled, read and deleted with the keyboard alone", async (t) => {
     const page = await open(t, `${m.server}/console`);
     /** focus moves on with Tab until the element has the focus. */
@@ -689,6 +715,59 @@ describe("with keys", () => {
     assert.deepEqual(await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]), [0, 0, ""]);
     await button(page, "Sign out").click();
     await page.getByLabel("Name of the rule").waitFor();
+  });
+
+  test("tabs with one sign-in share a stream and hand it over, another sign-in has its own, and a revoked key ends it", async (t) => {
+    const { primaryKey } = await m.cli("key", "create", "second", "--rights", "manage,send,listen");
+    const first = await open(t, `${m.server}/console`);
+    const tab = async (page, name, key) => {
+      page.setDefaultTimeout(15_000);
+      page.streams = 0;
+      page.on("request", (r) => (page.streams += r.url().includes("/v1/events") ? 1 : 0));
+      await page.goto(`${m.server}/console`);
+      await signIn(page, name, key);
+      await page.getByRole("heading", { name: "Overview" }).waitFor();
+      return page;
+    };
+    const root = ["RootManageSharedAccessKey", "SAS_KEY_VALUE"];
+    const a = await tab(first, ...root);
+    const queues = async (page) => Number(await page.locator("dl.tiles div", { hasText: "Queues" }).locator("dd").textContent());
+    await queues(a);
+    const b = await tab(await first.context().newPage(), ...root);
+    const other = await tab(await first.context().newPage(), "second", primaryKey);
+    let made = (await m.cli("queue", "list")).length;
+    const follow = async (...pages) => {
+      await m.cli("queue", "create", `counted-${++made}`);
+      for (const page of pages) {
+        await until(async () => assert.equal(await queues(page), made), 5000);
+      }
+    };
+    await follow(a, b, other);
+    assert.deepEqual([a.streams, b.streams, other.streams], [1, 0, 1]);
+
+    const hide = (page, hidden) =>
+      page.evaluate((is) => {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => is });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, hidden);
+    await hide(a, true);
+    await follow(b);
+    assert.deepEqual([a.streams, b.streams, (await queues(a)) < made], [1, 1, true]); // the tab that is hidden is not told
+    await hide(a, false);
+    await follow(a, b);
+    assert.deepEqual([a.streams, b.streams], [1, 1]);
+    await b.close();
+    await follow(a);
+    assert.equal(a.streams, 2);
+
+    await m.cli("key", "delete", "second");
+    await other.getByRole("alert").first().waitFor({ timeout: 20_000 });
+    await follow(a);
+    for (const { name } of await m.cli("queue", "list")) {
+      if (name.startsWith("counted-")) {
+        await m.cli("queue", "delete", name, "--yes");
+      }
+    }
   });
 
   test("a key that may only listen sees no page of administration", async (t) => {

@@ -76,6 +76,20 @@ async function authorization(): Promise<string> {
   return key ? token.text : "";
 }
 
+/**
+ * identity names the sign-in of this tab and the namespace for other tabs of the browser: it is made with the key, and does not tell it. Tabs that signed in otherwise
+ * than with a key have names of their own.
+ */
+export async function identity(): Promise<string> {
+  if (!key) {
+    return signedInAs() ? crypto.randomUUID() : `/${session.namespace}`;
+  }
+  const bytes = new TextEncoder();
+  const secret = await crypto.subtle.importKey("raw", bytes.encode(key.secret), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  const signed = new Uint8Array(await crypto.subtle.sign("HMAC", secret, bytes.encode(JSON.stringify(["tabs", key.name, key.entity, session.namespace]))));
+  return btoa(String.fromCharCode(...signed));
+}
+
 /** request sends one request and returns the answer, or throws a Refusal. */
 export async function request(method: string, path: string, headers: Record<string, string> = {}, body?: BodyInit, signal?: AbortSignal): Promise<Response> {
   const signed = await authorization();

@@ -1,15 +1,28 @@
-import { useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, type Entity, type EntityRates, type Kind, list, path, type RatesPage, readOnly, session } from "./api";
 import { Welcome } from "./connect";
 import { go, urlOf, useQuery } from "./route";
 import { SettingsFields, type Draft, settingsOf } from "./settings";
-import { Stale, useLastCounts } from "./stale";
-import { bytes, Dialog, Field, Form, number, rate, Table, useLoad, Waiting } from "./ui";
+import { type Aged, Stale, useLastCounts } from "./stale";
+import { type Depths, type EventRow, type Events, useEvents } from "./stream";
+import { bytes, Dialog, Failed, Field, Form, type Loaded, number, rate, Table, useLoad, Waiting } from "./ui";
 
-const every = 5000; // milliseconds
+const every = 30_000; // milliseconds; the stream tells what changes on the screen
+const againMin = 5000; // milliseconds between lists when others than those in the list exist
 const ratesMax = 1000; // entities with rates, the most that the API returns
 
 type Row = Entity & { kind: Kind };
+
+/** useLive keeps the last row of each entity that was on the screen, and when it came. */
+function useLive(events: Loaded<Events>): Map<string, EventRow & { at: number }> {
+  const live = useRef(new Map<string, EventRow & { at: number }>());
+  useMemo(() => {
+    for (const row of events.data?.rows ?? []) {
+      live.current.set(`${row.kind}s/${row.name}`, { ...row, at: events.at! });
+    }
+  }, [events.at]);
+  return live.current;
+}
 
 export function Entities() {
   const loaded = useLoad(
@@ -30,11 +43,32 @@ export function Entities() {
     every,
   );
   const all = useLastCounts(loaded);
-  const ratesOf = (e: Row) => rates.data?.get(`${e.kind}/${e.name}`);
+  const [visible, setVisible] = useState<string[]>([]);
+  const events = useEvents(visible);
+  const live = useLive(events);
+  const key = (e: Row) => `${e.kind}/${e.name}`;
+  const ratesOf = (e: Row): Partial<EventRow> | undefined => {
+    const seen = live.get(key(e));
+    return seen && seen.at > (rates.at ?? 0) ? seen : rates.data?.get(key(e));
+  };
+  const countsOf = (e: Row): Partial<Depths> | undefined => {
+    const seen = live.get(key(e));
+    return seen && (!e.counts || seen.at > loaded.at!) ? seen : e.counts;
+  };
+  const staleOf = (e: Aged<Row>) => ({ staleSince: e.staleSince === undefined ? undefined : Math.max(e.staleSince, live.get(key(e))?.at ?? 0) });
   const [filter, setFilter] = useQuery("filter");
   const [creating, setCreating] = useState(false);
   const wanted = filter.toLowerCase();
-  const rows = (all ?? []).filter((e) => e.name.toLowerCase().includes(wanted));
+  const rows = useMemo(() => (all ?? []).filter((e) => e.name.toLowerCase().includes(wanted)), [all, wanted, rates.data]);
+  const figures = events.data?.figures;
+  const asked = useRef(0); // when the list was asked for again
+  useEffect(() => {
+    // An entity was created or deleted elsewhere, or its partition has no leader.
+    if (all && figures && figures.queues + figures.topics !== all.length && Date.now() - Math.max(asked.current, loaded.at!) > againMin) {
+      asked.current = Date.now();
+      loaded.reload();
+    }
+  }, [events.at]);
   return (
     <>
       <h1>Queues and topics</h1>
@@ -47,10 +81,12 @@ export function Entities() {
         )}
       </div>
       <Waiting of={loaded} />
+      {!loaded.error && <Failed error={events.error} at={events.at} />}
       {all && (
         <Table
           name="Queues and topics"
           rows={rows}
+          onVisible={(shown) => setVisible(shown.map((e) => e.name).sort())}
           id={(e) => `${e.kind}/${e.name}`}
           empty={all.length ? <p>No name contains “{filter}”.</p> : <Welcome />}
           columns={[
@@ -61,18 +97,18 @@ export function Entities() {
               value: (e) => e.status ?? "Active",
               show: (e) => (
                 <>
-                  {e.status ?? "Active"} <Stale of={e} />
+                  {e.status ?? "Active"} <Stale of={staleOf(e)} />
                 </>
               ),
             },
             { title: "In/s", value: (e) => ratesOf(e)?.incoming ?? 0, numeric: true, show: (e) => rate(ratesOf(e)?.incoming ?? 0) },
             { title: "Out/s", value: (e) => ratesOf(e)?.outgoing ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : rate(ratesOf(e)?.outgoing ?? 0)) },
             { title: "Consumers", value: (e) => ratesOf(e)?.consumers ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(ratesOf(e)?.consumers ?? 0)) },
-            { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.active)) },
-            { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.locked)) },
-            { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true },
-            { title: "Dead letters", value: (e) => e.counts?.deadLetter ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(e.counts?.deadLetter)) },
-            { title: "Size", value: (e) => e.counts?.bytes ?? 0, numeric: true, show: (e) => bytes(e.counts?.bytes) },
+            { title: "Active", value: (e) => e.counts?.active ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(countsOf(e)?.active)) },
+            { title: "Locked", value: (e) => e.counts?.locked ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(countsOf(e)?.locked)) },
+            { title: "Scheduled", value: (e) => e.counts?.scheduled ?? 0, numeric: true, show: (e) => number(countsOf(e)?.scheduled ?? 0) },
+            { title: "Dead letters", value: (e) => e.counts?.deadLetter ?? 0, numeric: true, show: (e) => (e.kind === "topics" ? "" : number(countsOf(e)?.deadLetter)) },
+            { title: "Size", value: (e) => e.counts?.bytes ?? 0, numeric: true, show: (e) => bytes(countsOf(e)?.bytes) },
             {
               title: "Forwards to",
               value: (e) => e.forwardTo ?? "",

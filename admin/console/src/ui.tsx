@@ -1,6 +1,6 @@
 // Parts that all pages use: loading, tables, dialogs, forms and charts.
 import type { ComponentChildren } from "preact";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { Refusal } from "./api";
 
@@ -141,15 +141,50 @@ const collator = new Intl.Collator("en", { numeric: true });
 /** rowsAtOnce is how many rows of a table are shown before "Show more". */
 const rowsAtOnce = 200;
 
-/** Table shows rows, sorted by the column whose heading was chosen last; first by column `by`, downwards, if it is given. */
-export function Table<T>({ name, columns, rows, id, empty, by: first = 0 }: { name: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string | number; empty: ComponentChildren; by?: number }) {
-  const [sort, setSort] = useState({ column: first, down: first > 0 });
+interface TableProps<T> {
+  name: string;
+  columns: Column<T>[];
+  rows: T[];
+  id: (row: T) => string | number;
+  empty: ComponentChildren;
+  by?: number;
+  down?: boolean; // sorted downwards by it at first
+  onVisible?: (rows: T[]) => void;
+}
+
+/**
+ * Table shows rows, sorted by the column whose heading was chosen last; first by column `by`, downwards, if it or `down` is given. It sorts again when the
+ * list of rows is another one. onVisible gets the rows on the screen whenever they are others.
+ */
+export function Table<T>({ name, columns, rows, id, empty, by: first = 0, down = first > 0, onVisible }: TableProps<T>) {
+  const [sort, setSort] = useState({ column: first, down });
   const [shown, setShown] = useState(rowsAtOnce);
-  const by = columns[sort.column] ?? columns[0]!;
-  const keyed = rows.map((row) => ({ row, key: by.value(row) }));
-  const sign = sort.down ? -1 : 1;
-  keyed.sort(({ key: x }, { key: y }) => sign * (typeof x === "number" && typeof y === "number" ? x - y : collator.compare(String(x), String(y))));
-  const sorted = keyed.map((k) => k.row);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const sorted = useMemo(() => {
+    const by = columns[sort.column] ?? columns[0]!;
+    const keyed = rows.map((row) => ({ row, key: by.value(row) }));
+    const sign = sort.down ? -1 : 1;
+    keyed.sort(({ key: x }, { key: y }) => sign * (typeof x === "number" && typeof y === "number" ? x - y : collator.compare(String(x), String(y))));
+    return keyed.map((k) => k.row);
+  }, [rows, sort]);
+  useEffect(() => {
+    if (!onVisible || !body.current) {
+      onVisible?.([]);
+      return;
+    }
+    const visible = new Set<number>();
+    const observer = new IntersectionObserver((changes) => {
+      for (const c of changes) {
+        const at = (c.target as HTMLTableRowElement).sectionRowIndex;
+        c.isIntersecting ? visible.add(at) : visible.delete(at);
+      }
+      onVisible([...visible].flatMap((at) => sorted[at] ?? []));
+    });
+    for (const row of body.current.rows) {
+      observer.observe(row);
+    }
+    return () => observer.disconnect();
+  }, [sorted, shown]);
   if (!rows.length) {
     return <div class="empty">{empty}</div>;
   }
@@ -169,7 +204,7 @@ export function Table<T>({ name, columns, rows, id, empty, by: first = 0 }: { na
             ))}
           </tr>
         </thead>
-        <tbody>
+        <tbody ref={body}>
           {sorted.slice(0, shown).map((row) => (
             <tr key={id(row)}>
               {columns.map((c) => (
