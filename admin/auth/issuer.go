@@ -77,7 +77,7 @@ func NewIssuer(c IssuerConfig) (*Issuer, error) {
 }
 
 // errToken has no details: errors of the library may quote the token.
-var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
+var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience: its issuer and audience must be those of the settings oidc_issuer and oidc_audience", fsm.Unauthorized)
 
 // verify verifies signature, issuer, audience and times of a token with the keys that are
 // known; it fetches none. The error is an *unknownKeyError when newer keys may verify the token.
