@@ -87,7 +87,7 @@ function SignIn({ onDone, notice }: { onDone: () => void; notice: string }) {
         </p>
       )}
       {provider && <Form action={begin} label={`Sign in at ${provider}`} onDone={() => undefined} />}
-      <p>Sign in with the name and the key of a rule. The key stays in the memory of this tab: it is neither sent nor stored.</p>
+      <p>{provider ? "Or sign" : "Sign"} in with the name and the key of a rule. The key stays in the memory of this tab: it is neither sent nor stored.</p>
       <Form action={action} label="Sign in" onDone={onDone}>
         <Field label="Name of the rule" value={name} onValue={setName} autocomplete="username" required spellcheck={false} />
         <Field label="Key" value={secret} onValue={setSecret} type="password" autocomplete="off" required />
