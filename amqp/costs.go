@@ -37,7 +37,8 @@ const (
 const (
 	attachCost          = 25      // a link beyond the most that the connection had at a time
 	requestCost         = 5       // a request to a node; the following are added to it
-	putTokenCost        = 3       // a signature that is checked
+	putTokenCost        = 3       // a shared access signature that is checked
+	putJWTCost          = 15      // any other token: the signature of a JWT, of RSA with 2048 bits or P-256, and its claims
 	responseUnitBytes   = 512     // bytes of the response; for a peek, of the largest response that it may have, until that is known
 	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following are added to it
 	frameUnitBytes      = 4 << 10 // bytes of a frame besides the payload of a transfer

@@ -362,7 +362,8 @@ func TestCosts(t *testing.T) {
 		body      any
 		cost      int
 	}{
-		{putTokenOperation, "token", requestCost + putTokenCost},
+		{putTokenOperation, login.SharedAccessPrefix + "sr=x", requestCost + putTokenCost},
+		{putTokenOperation, "eyJ.x.y", requestCost + putJWTCost},
 		{"no-such-operation", nil, requestCost},
 		{management.RenewOperation, lockTokens(1), requestCost},
 		{management.RenewOperation, lockTokens(management.TokensMax), requestCost + 256},

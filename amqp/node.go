@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/address"
+	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -170,7 +171,10 @@ func priceOf(r *request, operation string, permitted bool) (price management.Pri
 	switch {
 	case !permitted:
 	case operation == putTokenOperation:
-		price.Work = putTokenCost
+		price.Work = putJWTCost
+		if token, _ := wire.AsText(r.Body); strings.HasPrefix(token, login.SharedAccessPrefix) {
+			price.Work = putTokenCost
+		}
 	default:
 		price = management.PriceOf(operation, &r.At, r.Body)
 	}

@@ -111,7 +111,7 @@ var performatives = [kinds]performative{ //nolint:gochecknoglobals // never chan
 	},
 	putTokenKind: { // (*conn).putToken, as any request
 		name: "`put-token` to `$cbs`", right: "none", answerBytes: errorAnswerBytes,
-		price: fmt.Sprintf("%d in addition to that of any request", putTokenCost),
+		price: fmt.Sprintf("a shared access signature: %d, a JWT: %d; in addition to that of any request", putTokenCost, putJWTCost),
 	},
 }
 

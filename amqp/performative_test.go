@@ -232,6 +232,7 @@ func maximalFrames(t *testing.T) map[string]atLimits {
 			return frames(&wire.Disposition{Role: wire.RoleReceiver, First: 1 << 30, State: &wire.Accepted{}})
 		}},
 		"put-token":          {of: putTokenKind, setUp: cbs, round: put(nil, token+strings.Repeat("x", tokenBytesMax-1024)), free: framesPerDelivery},
+		"put-token of a JWT": {of: putTokenKind, setUp: cbs, round: put(nil, "eyJ."+strings.Repeat("x", tokenBytesMax-1024)+".y"), free: framesPerDelivery},
 		"put-token, refused": {of: putTokenKind, setUp: cbs, round: put(nil, strings.Repeat("x", tokenBytesMax-1024)), free: framesPerDelivery},
 	}
 	for name, value := range expansive {
