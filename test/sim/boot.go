@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/load"
 )
 
 const (
@@ -31,7 +32,7 @@ func (w *world) bootOnly(ctx context.Context) error {
 	sleep(repairAfter)
 	for w.awaitReady(ctx) != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: the members are not ready", errStuck)
+			return fmt.Errorf("%w: the members are not ready", load.ErrStuck)
 		}
 		sleep(startRetry)
 	}

@@ -203,7 +203,7 @@ func (c *calls) compare() {
 			var v topology.Verification
 			err := errNoMember
 			if p := c.world.anyOther(nil); p != nil {
-				v, err = p.node.Operator().Verify(ctx, fsm.PartitionID(id))
+				v, err = p.Node.Operator().Verify(ctx, fsm.PartitionID(id))
 			}
 			if err == nil && v.Equal {
 				break
@@ -221,7 +221,7 @@ var errNoMember = errors.New("no member runs")
 
 // fault returns why the process needs a restart, "" if it does not.
 func (p *process) fault() string {
-	for _, check := range slices.Concat(p.node.Liveness(), p.node.Readiness()) {
+	for _, check := range slices.Concat(p.Node.Liveness(), p.Node.Readiness()) {
 		if !check.OK || strings.Contains(check.Text, "stopped for good") {
 			return check.Name + ": " + check.Text
 		}

@@ -1,8 +1,8 @@
 // Package sim runs whole clusters in virtual time. Members of the real code (package cluster with raft, gossip,
 // router and forwarding) run in one process under testing/synctest, on the network of package simnet and the disks of
 // package simfs, with a clock of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts
-// and delays links and slows them down, resets streams, suspends hosts, disturbs disks, and moves, drains, removes and adds members, while clients use
-// every kind of entity through the routers, and go-amqp clients use the AMQP gateways of the members. Once in a plan a member loses its disk while another one lags behind
+// and delays links and slows them down, resets streams, suspends hosts, disturbs disks, and moves, drains, removes and adds members, while clients
+// (package load) use every kind of entity through the routers, and go-amqp clients use the AMQP gateways of the members. Once in a plan a member loses its disk while another one lags behind
 // (package simplan), and once the whole cluster is copied under load, lost, and restored (restore.go). Half of the plans end
 // with a loss of power, or of one process, while messages are in flight and no client sends. Afterwards the results are checked:
 //

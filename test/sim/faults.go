@@ -73,7 +73,7 @@ func (d *disturber) begin(i int, f simplan.Fault) {
 		}
 	case simplan.FlipBits:
 		if p := w.members[f.Member].running(); p != nil { // otherwise nobody can say which member it was
-			d.damage(i, p.node.ID())
+			d.damage(i, p.Node.ID())
 			go d.flipBits(i, f, func(string) bool { return true })
 		}
 	case simplan.FlipJournal:
@@ -187,7 +187,7 @@ func shortage(f simplan.Fault) (simfs.Op, error) {
 // joined the restored cluster yet: then it is right, whatever it shows.
 func (w *world) isOnlyClock(m *member) bool {
 	if p := m.running(); p != nil {
-		return p.node.Stats(0).Clocks.Members <= 1
+		return p.Node.Stats(0).Clocks.Members <= 1
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp"
-	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/load"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
 const (
-	amqpPort = 5672
 	// clientsHost is the number of the host of all AMQP clients. Faults cut links between members only.
 	clientsHost = 200
 	// gatewayCloseMax is how long a gateway waits for its clients when its process is stopped in order.
@@ -27,7 +26,7 @@ const (
 func openGateway(host *simnet.Host, node *cluster.Node, name string, log *slog.Logger) (*amqp.Server, error) {
 	config := amqp.DefaultConfig()
 	var err error
-	if config.Listener, err = host.Listen(amqpPort); err != nil {
+	if config.Listener, err = host.Listen(load.GatewayPort); err != nil {
 		return nil, err
 	}
 	config.Broker = broker.Broker{Router: node.Router()}
@@ -63,12 +62,4 @@ func (a anybody) Password(context.Context, amqp.Client, string, string) (amqp.Gr
 // Certificate implements amqp.Authorizer.
 func (a anybody) Certificate(context.Context, amqp.Client, *x509.Certificate) (amqp.Grant, error) {
 	return a.grant()
-}
-
-// reread is Config.Reread: the payload is an AMQP message that the gateway stored, or the whole message.
-func reread(payload, patches []byte) (fsm.Message, error) {
-	if m, err := message.Reread(payload, patches); err == nil {
-		return m, nil
-	}
-	return fsm.Message{ID: idOf(payload), Payload: payload}, nil
 }

@@ -65,9 +65,9 @@ func (w *world) awaitUpgraded(ctx context.Context) error {
 		}
 	}
 	for _, m := range w.members {
-		for p := m.running(); p != nil && p.node.FormatLevel() < fsm.FormatLevel; sleep(startRetry) {
+		for p := m.running(); p != nil && p.Node.FormatLevel() < fsm.FormatLevel; sleep(startRetry) {
 			if ctx.Err() != nil {
-				return fmt.Errorf("member %d has level %d, although all members can read %d", m.number, p.node.FormatLevel(), fsm.FormatLevel)
+				return fmt.Errorf("member %d has level %d, although all members can read %d", m.number, p.Node.FormatLevel(), fsm.FormatLevel)
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (m *member) retire(isAlone bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
 	defer cancel()
-	if err := p.node.Operator().RemoveMember(ctx, p.node.ID()); err != nil {
+	if err := p.Node.Operator().RemoveMember(ctx, p.Node.ID()); err != nil {
 		m.world.log.Warn("failed to remove a member", "number", m.number, "error", err)
 		if isAlone {
 			m.world.find("the removal of member %d failed although nothing else happened: %v", m.number, err)
@@ -107,9 +107,9 @@ func (m *member) retire(isAlone bool) {
 // followRemoval stops a process whose member was removed, and gives its host an empty disk.
 func (m *member) followRemoval(p *process) {
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 		return
-	case <-p.node.Removed():
+	case <-p.Node.Removed():
 	}
 	if m.running() == p {
 		m.world.log.Info("host of a removed member gets an empty disk", "number", m.number)
@@ -123,9 +123,9 @@ func (m *member) followStart(p *process) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	failed := make(chan error, 1)
-	go func() { failed <- p.node.Ready(ctx) }()
+	go func() { failed <- p.Node.Ready(ctx) }()
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case err := <-failed:
 		if err != nil && !isRemoved(err) && m.running() == p {
 			m.world.log.Warn("process of a member ends", "number", m.number, "error", err)
@@ -149,14 +149,14 @@ func (w *world) movePartition(f simplan.Fault) {
 	var to []fsm.MemberID
 	for i := range w.members {
 		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < w.replicas {
-			to = append(to, other.node.ID())
+			to = append(to, other.Node.ID())
 		}
 	}
 	if len(to) < w.replicas {
 		return
 	}
 	id := fsm.PartitionID(1 + f.Other%w.partitions)
-	if err := p.node.Operator().Move(ctx, id, to); err != nil {
+	if err := p.Node.Operator().Move(ctx, id, to); err != nil {
 		w.log.Warn("failed to move a partition", "partition", id, "error", err)
 	}
 }
@@ -169,11 +169,11 @@ func (w *world) drain(m *member, begin bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
 	defer cancel()
-	operate := by.node.Operator().Undrain
+	operate := by.Node.Operator().Undrain
 	if begin {
-		operate = by.node.Operator().Drain
+		operate = by.Node.Operator().Drain
 	}
-	if err := operate(ctx, p.node.ID()); err != nil {
+	if err := operate(ctx, p.Node.ID()); err != nil {
 		w.log.Warn("failed to drain or undrain a member", "number", m.number, "error", err)
 	}
 }
@@ -182,7 +182,7 @@ func (w *world) drain(m *member, begin bool) {
 // reaches too few of them, or too slowly, but it may lead partitions.
 func (w *world) clocksAgree() bool {
 	for _, m := range w.members {
-		if p := m.running(); p != nil && !p.node.Stats(0).Clocks.Agreed {
+		if p := m.running(); p != nil && !p.Node.Stats(0).Clocks.Agreed {
 			return false
 		}
 	}
@@ -194,7 +194,7 @@ func (w *world) undrainAll(ctx context.Context) {
 	for _, m := range w.members {
 		for {
 			p := m.running()
-			if p == nil || p.node.Operator().Undrain(ctx, p.node.ID()) == nil || ctx.Err() != nil {
+			if p == nil || p.Node.Operator().Undrain(ctx, p.Node.ID()) == nil || ctx.Err() != nil {
 				break
 			}
 			sleep(startRetry)

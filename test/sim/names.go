@@ -68,7 +68,7 @@ func (w *world) changeNames(f simplan.Fault) (changed names, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
 	defer cancel()
-	router := p.node.Router()
+	router := p.Node.Router()
 	space := router.In(fsm.DefaultNamespace)
 	rules := []fsm.AccessRule{{Name: revokedRule, Primary: "secret", Rights: fsm.Send}}
 	if err := space.SetAccess(ctx, "", 0, rules); err != nil {
@@ -97,7 +97,7 @@ func (w *world) askForNames(m *member, want names, was *judge.Restoration) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
-		router := p.node.Router()
+		router := p.Node.Router()
 		at, err := router.In(fsm.DefaultNamespace).Resolve(ctx, renamedQueue)
 		isConfirmed := time.Since(p.begun) < confirm.StartWaitMax // otherwise it has waited in vain, and reads what it has
 		namespace, hostErr := router.NamespaceByHost(ctx, want.host)
@@ -107,7 +107,7 @@ func (w *world) askForNames(m *member, want names, was *judge.Restoration) {
 			isRevoked = len(shared) == 0
 		}
 		cancel()
-		if p.hasEnded() || w.cluster() != was {
+		if p.HasEnded() || w.cluster() != was {
 			continue
 		}
 		if isConfirmed && (err == nil && at.ID != want.queue || errors.Is(err, fsm.EntityNotFound)) {

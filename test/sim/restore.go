@@ -30,6 +30,8 @@ const (
 	lookEvery     = 3 * time.Second  // at the members that they know
 	spreadEvery   = 3 * time.Second
 
+	backlogCopy = time.Minute // that a copy of a backlog takes at least, to count
+
 	spreadsUnchanged = 5 // attempts that find nothing to move, until the members have their share
 )
 
@@ -91,7 +93,7 @@ func (c *copies) copyOne(ctx context.Context, w *world, id fsm.PartitionID) erro
 		var copied bytes.Buffer
 		begun, err := time.Now(), errors.New("no member runs")
 		if p := w.anyOther(nil); p != nil {
-			err = p.node.Operator().Backup(ctx, id, &copied)
+			err = p.Node.Operator().Backup(ctx, id, &copied)
 		}
 		if err == nil {
 			_, err = partition.CheckBackup(bytes.NewReader(copied.Bytes()))
@@ -154,9 +156,9 @@ func (w *world) spread() {
 		if p == nil {
 			continue
 		}
-		plan, err := p.node.Operator().PlanRebalance(ctx)
+		plan, err := p.Node.Operator().PlanRebalance(ctx)
 		if err == nil {
-			err = p.node.Operator().Rebalance(ctx, plan)
+			err = p.Node.Operator().Rebalance(ctx, plan)
 		}
 		if err != nil {
 			w.log.Warn("failed to rebalance", "error", err)
@@ -190,13 +192,13 @@ func (w *world) runFormer(disks []*simfs.Disk) {
 			w.log.Warn("failed to start a former member", "error", err)
 			continue
 		}
-		ids[m.running().node.ID()] = true
+		ids[m.running().Node.ID()] = true
 		defer m.kill(true)
 	}
 	for range formerRun / lookEvery {
 		sleep(lookEvery)
 		for _, m := range append(former.members, w.members...) {
-			if p := m.running(); p != nil && w.hasBoth(p.node, ids) {
+			if p := m.running(); p != nil && w.hasBoth(p.Node, ids) {
 				return
 			}
 		}
@@ -224,7 +226,7 @@ func (m *member) loseDisk() (lost fsm.MemberID) {
 	m.slot <- struct{}{}
 	defer func() { <-m.slot }()
 	if p := m.running(); p != nil {
-		lost = p.node.ID()
+		lost = p.Node.ID()
 	}
 	m.end(true)
 	if lost != "" { // otherwise nobody can say which member it was
@@ -243,7 +245,7 @@ func (w *world) replace(m *member, lost fsm.MemberID) {
 		if p == nil {
 			continue
 		}
-		if p.node.ID() == lost {
+		if p.Node.ID() == lost {
 			return // a fault is planted
 		}
 		err := w.removeVia(p, lost)
@@ -266,10 +268,10 @@ func (w *world) removeVia(p *process, id fsm.MemberID) error {
 	defer close(done)
 	go func() {
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			cancel()
 		case <-done:
 		}
 	}()
-	return p.node.Operator().RemoveMember(ctx, id)
+	return p.Node.Operator().RemoveMember(ctx, id)
 }

@@ -33,7 +33,7 @@ func (w *world) copyDisk(f simplan.Fault) *image {
 	m.mu.Lock()
 	m.isCopied = true
 	m.mu.Unlock()
-	return &image{m, p.node.ID(), m.store().Clone(rand.New(rand.NewPCG(uint64(f.At), uint64(f.Member))))}
+	return &image{m, p.Node.ID(), m.store().Clone(rand.New(rand.NewPCG(uint64(f.At), uint64(f.Member))))}
 }
 
 // rollBack replaces the disk of a member by a copy from before its last start. The others have seen that start: they must refuse the
@@ -49,7 +49,7 @@ func (w *world) rollBack(f simplan.Fault) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.Length)
 	defer cancel()
 	started := m.running()
-	if started == nil || started.node.Ready(ctx) != nil {
+	if started == nil || started.Node.Ready(ctx) != nil {
 		w.log.Info("the start before a roll back was too slow", "member", m.number)
 		return
 	}
@@ -94,11 +94,11 @@ func (w *world) clone(f simplan.Fault) {
 // isFound waits until a process stops because another one has its identity. It is a finding if that takes long.
 func (w *world) isFound(p *process, which string) bool {
 	select {
-	case <-p.node.Copied():
+	case <-p.Node.Copied():
 		return true
-	case <-p.ended: // what it has found ends it
+	case <-p.Ended: // what it has found ends it
 		select {
-		case <-p.node.Copied():
+		case <-p.Node.Copied():
 			return true
 		default:
 			return false
@@ -120,28 +120,4 @@ func (w *world) replaceCopied(m *member, lost fsm.MemberID) {
 	<-m.slot
 	m.ensureRunning()
 	w.replace(m, lost)
-}
-
-// counted returns how many faults had an effect. Of Garble it is the frames that were damaged.
-func (w *world) counted() map[simplan.Kind]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := w.network.Stats().Damaged; n > 0 {
-		w.effects[simplan.Garble] = int(n)
-	}
-	return w.effects
-}
-
-// happened counts a fault that had an effect.
-func (w *world) happened(k simplan.Kind) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.effects[k]++
-}
-
-// raftStream reports whether a stream between members, which begins with some bytes, is one of Raft: only its frames have checksums
-// without TLS.
-func raftStream(first []byte) bool {
-	const kindAt = 9 // behind magic, version, draft and length, see package peer
-	return len(first) > kindAt && string(first[:4]) == "PLKP" && first[kindAt] == 1
 }

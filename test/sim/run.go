@@ -1,51 +1,23 @@
 package sim
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/test/history/linear"
-	"github.com/peeklock/peeklock/test/sim/judge"
+	"github.com/peeklock/peeklock/test/sim/load"
 	"github.com/peeklock/peeklock/test/sim/simplan"
 )
 
 const (
-	bootWithin  = time.Minute // from the start of all members until they serve
-	serveWithin = time.Minute // from the end of the last fault until everything is served
+	bootWithin = time.Minute // from the start of all members until they serve
 
 	stacksBytesMax = 16 << 20
 )
-
-// Report says what a simulation did and found.
-type Report struct {
-	Plan       simplan.Plan
-	Virtual    time.Duration // from the start of the members until the judges had finished
-	Operations int64         // that clients saw succeed
-	Findings   []string      // each a violation; none: the cluster kept its promises
-	Stacks     string        // of all goroutines, when not everything was served in time
-
-	// Digest is a checksum of all that happened, and when.
-	Digest uint64
-
-	// Effects counts the faults that had an effect, of the kinds of which some have none.
-	Effects map[simplan.Kind]int
-
-	// Linear is what an independent checker has found, which runs after the simulation.
-	Linear linear.Result
-
-	streams   []*judge.Stream
-	restored  *judge.Restoration
-	recorders []*recorder
-	calls     *calls // nil: they were not counted
-}
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
 func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
@@ -71,7 +43,7 @@ func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
 	}
 	for _, m := range w.members {
 		if p := m.running(); p != nil && plan.Has(simplan.SlowDisks) {
-			if n := p.node.Stats(0).Store.SlowDisk.HandOvers; n > 0 {
+			if n := p.Node.Stats(0).Store.SlowDisk.HandOvers; n > 0 {
 				report.find("member %d has handed %d leaderships over, although no disk is faster than its own", m.number, n)
 			}
 		}
@@ -89,20 +61,6 @@ func Simulate(plan simplan.Plan, lines io.Writer, log *slog.Logger) *Report {
 	return report
 }
 
-func (r *Report) find(format string, arguments ...any) {
-	r.Findings = append(r.Findings, fmt.Sprintf(format, arguments...))
-}
-
-// checkLinear adds what Porcupine finds in the histories of the streams. It takes real time.
-func (r *Report) checkLinear() {
-	for _, s := range r.streams {
-		found := s.CheckLinear(r.restored)
-		r.Linear.Checked += found.Checked
-		r.Linear.Undecided += found.Undecided
-		r.Linear.Found = append(r.Linear.Found, found.Found...)
-	}
-}
-
 func simulate(report *Report, w *world) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -114,34 +72,23 @@ func simulate(report *Report, w *world) error {
 	if err := w.startAll(boot); err != nil {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
-	l := newLoad(ctx, w, report.Plan.Seed)
-	if err := l.build(boot); err != nil {
+	l := load.New(ctx, w.served(), report.Plan.Seed)
+	if err := l.Build(boot, w.hasBacklog); err != nil {
 		return err
 	}
-	for _, s := range l.streams {
+	for _, s := range l.Streams() {
 		s.Clocks = &w.clocks
 	}
-	w.resumed = func() {
-		for _, s := range l.streams {
-			s.Lives.Resumed()
-		}
-	}
-	w.fill = l.fillBacklog
-	w.forget = func() {
-		for _, s := range l.streams {
-			s.restored()
-		}
-	}
+	w.resumed, w.fill, w.forget = l.Resumed, l.FillBacklog, l.Restored
 	if w.calls != nil {
-		l.unused = nil // they would be waited for
-		l.streams = slices.DeleteFunc(l.streams, func(s *stream) bool { return !slices.Contains(matrixStreams, s.Name) })
+		l.Keep(matrixStreams)
 		w.calls.start()
 	}
-	l.start()
+	l.Start()
 	watched, endWatch := context.WithCancel(ctx)
 	defer endWatch()
-	awaitIdle := l.watchIdle(watched)
-	stopSending := time.AfterFunc(report.Plan.Length, l.stopSending)
+	awaitIdle := l.WatchIdle(watched)
+	stopSending := time.AfterFunc(report.Plan.Length, l.StopSending)
 	defer stopSending.Stop()
 	d := &disturber{world: w, log: w.log}
 	d.run(&report.Plan)
@@ -149,89 +96,50 @@ func simulate(report *Report, w *world) error {
 		w.calls.stop() // a call that failed later would be repaired too late
 	}
 	w.repairs.Wait()
-	err := l.finish(ctx)
+	err := finish(ctx, w, l)
 	if err != nil {
 		all := make([]byte, stacksBytesMax)
 		report.Stacks = string(all[:runtime.Stack(all, true)])
 	}
-	report.Operations = l.operations.Load()
-	report.restored = w.restored
-	for _, s := range l.streams {
-		report.streams = append(report.streams, s.Stream)
+	report.Operations = l.Operations()
+	report.streams, report.restored = l.Streams(), w.restored
+	for _, s := range report.streams {
 		s.Judge(report.find, err == nil, w.restored)
 	}
 	if err == nil {
-		err = l.compare(ctx)
+		err = compare(ctx, w, l)
 	}
 	endWatch()
-	waiting, cancelWait := context.WithTimeout(ctx, idleWithin)
-	defer cancelWait()
-	awaitIdle(waiting)
+	awaitIdle(ctx)
 	return err
 }
 
-// finish ends the load: everything is received, although nothing more is sent, and then every queue takes another
-// message.
-func (l *load) finish(ctx context.Context) error {
+// finish repairs the cluster and ends the load.
+func finish(ctx context.Context, w *world, l *load.Load) error {
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
-	defer l.stopReceiving()
-	defer l.stopSending()
-	l.world.startRest() //nolint:contextcheck // processes outlive it
-	l.world.undrainAll(ctx)
-	if err := l.world.awaitReady(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errStuck, err)
+	defer l.Stop()
+	w.startRest() //nolint:contextcheck // processes outlive it
+	w.undrainAll(ctx)
+	if err := w.awaitReady(ctx); err != nil {
+		return fmt.Errorf("%w: %w", load.ErrStuck, err)
 	}
-	if err := l.world.awaitUpgraded(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errStuck, err)
+	if err := w.awaitUpgraded(ctx); err != nil {
+		return fmt.Errorf("%w: %w", load.ErrStuck, err)
 	}
-	l.stopSending()
-	l.senders.Wait()
-	c := l.client("last")
-	p := c.process(ctx)
-	if err := l.awaitEmpty(ctx, c, p); err != nil {
-		return err
-	}
-	for _, s := range l.streams {
-		for p == nil || l.sendOne(c, p, s, false) != fsm.OK {
-			if !c.think(ctx, reconnectAfter) {
-				return fmt.Errorf("%w: %s takes no messages", errStuck, s.Name)
-			}
-			p = c.process(ctx)
-		}
-	}
-	if err := l.awaitEmpty(ctx, c, p); err != nil {
-		return err
-	}
-	l.stopReceiving()
-	l.receivers.Wait()
-	return nil
-}
-
-// awaitEmpty waits until the entities hold no messages.
-func (l *load) awaitEmpty(ctx context.Context, c *client, p *process) error {
-	for {
-		n, err := l.remaining(ctx, p)
-		if err == nil && n == 0 {
-			return nil
-		}
-		if !c.think(ctx, reconnectAfter) {
-			return fmt.Errorf("%w: %d messages remain: %w", errStuck, n, cmp.Or(err, ctx.Err()))
-		}
-		p = cmp.Or(c.process(ctx), p)
-	}
+	return l.Finish(ctx)
 }
 
 // compare compares the replicas of every partition.
-func (l *load) compare(ctx context.Context) error {
+func compare(ctx context.Context, w *world, l *load.Load) error {
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
-	p := l.client("verifier").process(ctx)
+	p := l.Process(ctx, "verifier")
 	if p == nil {
 		return ctx.Err()
 	}
-	for id := range l.world.partitions + 1 {
-		v, err := p.node.Operator().Verify(ctx, fsm.PartitionID(id))
+	for id := range w.partitions + 1 {
+		v, err := p.Node.Operator().Verify(ctx, fsm.PartitionID(id))
 		if err != nil {
 			return err
 		}
@@ -241,5 +149,3 @@ func (l *load) compare(ctx context.Context) error {
 	}
 	return nil
 }
-
-var errStuck = errors.New("not everything was served in time after the last fault")

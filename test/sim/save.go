@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -113,36 +112,6 @@ func (r *recorder) save(folder string) error {
 			if err := os.WriteFile(path+".copy", start, 0o600); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// Save writes the plan, the findings, the histories of all streams and the log of each group into a folder. What a
-// folder is for is in test/README.md, "Simulation".
-func (r *Report) Save(folder string) error {
-	if err := os.MkdirAll(filepath.Join(folder, "history"), 0o750); err != nil {
-		return fmt.Errorf("save a simulation: %w", err)
-	}
-	texts := map[string]string{"plan": r.Plan.Text(), "plan.txt": r.Plan.String(), "findings.txt": strings.Join(r.Findings, "\n") + "\n"}
-	if r.Stacks != "" {
-		texts["stacks.txt"] = r.Stacks
-	}
-	for _, s := range r.streams {
-		var lines strings.Builder
-		for _, e := range s.Events() {
-			fmt.Fprintf(&lines, "%s %v\n", e.ID, e)
-		}
-		texts[filepath.Join("history", s.Name+".txt")] = lines.String()
-	}
-	for name, text := range texts {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			return fmt.Errorf("save a simulation: %w", err)
-		}
-	}
-	for i, of := range r.recorders {
-		if err := of.save(filepath.Join(folder, []string{"groups", "groups-restored"}[i])); err != nil {
-			return fmt.Errorf("save a simulation: %w", err)
 		}
 	}
 	return nil

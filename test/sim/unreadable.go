@@ -45,7 +45,7 @@ func (d *disturber) endUnreadable(i int, f simplan.Fault) {
 		d.world.happened(f.Kind)
 	}
 	if p := m.running(); p != nil {
-		for _, check := range p.node.Liveness() {
+		for _, check := range p.Node.Liveness() {
 			if !check.OK {
 				d.world.find("a file that could not be read took member %d down: %s: %s", f.Member, check.Name, check.Text)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/judge"
+	"github.com/peeklock/peeklock/test/sim/load"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 	"github.com/peeklock/peeklock/test/sim/simplan"
@@ -30,6 +31,7 @@ const (
 	dataFolder    = "/data"
 	startRetry    = time.Second // between two attempts to start a member
 	startTriesMax = 600
+	serveWithin   = time.Minute // from the end of the last fault until everything is served
 )
 
 // longTrailing is how much of their logs the members keep if calls fail in a cluster of three: otherwise a snapshot, which the leader
@@ -99,30 +101,24 @@ type member struct {
 
 // process is one run of a member.
 type process struct {
-	member *member
-	host   *simnet.Host
-	node   *cluster.Node
-	begun  time.Time
-	// gateway serves AMQP clients.
-	gateway *amqp.Server
-	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
-	ended chan struct{}
-	// serving ends when the process begins to stop in order: then its gateway releases the sessions of its clients.
-	serving     context.Context
-	stopServing context.CancelFunc
+	load.Process
+
+	member      *member
+	host        *simnet.Host
+	begun       time.Time
+	gateway     *amqp.Server
+	stopServing context.CancelFunc // ends Serving
 }
 
-// whenItStops calls f when the process begins to stop in order, or has begun, unless cancel is called before that.
-func (p *process) whenItStops(f func()) (cancel func() bool) { return context.AfterFunc(p.serving, f) }
-
-// hasEnded reports whether the process was killed or stopped.
-func (p *process) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
+// served returns what clients use of the cluster.
+func (w *world) served() *load.Cluster {
+	running := func(member int) *load.Process {
+		if p := w.members[member].running(); p != nil {
+			return &p.Process
+		}
+		return nil
 	}
+	return &load.Cluster{Members: len(w.members), Host: w.clients, Running: running, Restored: w.cluster, Find: w.find}
 }
 
 func newWorld(plan *simplan.Plan, events *digest, log *slog.Logger) *world {
@@ -164,7 +160,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Logger = w.log.With("name", c.Name)
 	c.Now, c.Monotonic = m.clock.now, m.clock.monotonic
 	c.BootTime = func() time.Duration { return time.Since(m.clock.begun) }
-	c.Reread = reread
+	c.Reread = load.Reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)
 	c.Join = slices.Clone(w.join)
@@ -202,14 +198,14 @@ func (m *member) start() error {
 	if err != nil {
 		return err
 	}
-	p := &process{member: m, host: host, begun: time.Now(), ended: make(chan struct{})}
-	p.serving, p.stopServing = context.WithCancel(context.Background())
-	if p.node, err = cluster.Open(context.Background(), config); err != nil {
+	p := &process{Process: load.Process{Member: m.number, Ended: make(chan struct{})}, member: m, host: host, begun: time.Now()}
+	p.Serving, p.stopServing = context.WithCancel(context.Background())
+	if p.Node, err = cluster.Open(context.Background(), config); err != nil {
 		host.Kill()
 		m.store().Kill()
 		return fmt.Errorf("start member %d: %w", m.number, err)
 	}
-	if p.gateway, err = openGateway(host, p.node, m.name, m.world.log); err != nil {
+	if p.gateway, err = openGateway(host, p.Node, m.name, m.world.log); err != nil {
 		return err
 	}
 	m.set(p)
@@ -277,7 +273,7 @@ func (m *member) end(power bool) {
 		return
 	}
 	m.set(nil)
-	close(p.ended)
+	close(p.Ended)
 	if power {
 		p.host.PowerOff()
 		m.store().Crash()
@@ -299,7 +295,7 @@ func (m *member) stop() error {
 	m.set(nil)
 	p.stopServing()
 	err := p.close()
-	close(p.ended)
+	close(p.Ended)
 	p.host.Kill()
 	m.store().Kill()
 	return err
@@ -310,7 +306,7 @@ func (p *process) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), gatewayCloseMax)
 	defer cancel()
 	_ = p.gateway.Close(ctx) // a client that does not close its connection is no failure
-	return p.node.Close(context.Background())
+	return p.Node.Close(context.Background())
 }
 
 // startAll starts every member and waits until all are ready.
@@ -327,7 +323,7 @@ func (w *world) startAll(ctx context.Context) error {
 func (w *world) awaitReady(ctx context.Context) error {
 	for _, m := range w.members {
 		if p := m.running(); p != nil {
-			if err := p.node.Ready(ctx); err != nil {
+			if err := p.Node.Ready(ctx); err != nil {
 				return fmt.Errorf("member %d: %w", m.number, err)
 			}
 		}
@@ -340,4 +336,28 @@ func (w *world) startRest() {
 	for _, m := range w.members {
 		m.ensureRunning()
 	}
+}
+
+// counted returns how many faults had an effect. Of Garble it is the frames that were damaged.
+func (w *world) counted() map[simplan.Kind]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.network.Stats().Damaged; n > 0 {
+		w.effects[simplan.Garble] = int(n)
+	}
+	return w.effects
+}
+
+// happened counts a fault that had an effect.
+func (w *world) happened(k simplan.Kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.effects[k]++
+}
+
+// raftStream reports whether a stream between members, which begins with some bytes, is one of Raft: only its frames have checksums
+// without TLS.
+func raftStream(first []byte) bool {
+	const kindAt = 9 // behind magic, version, draft and length, see package peer
+	return len(first) > kindAt && string(first[:4]) == "PLKP" && first[kindAt] == 1
 }

@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type sessionAnswer struct {
 }
 
 // wantedSession returns which session a client asks for: some by name, some with a token, and some to take over.
-func (l *load) wantedSession(c *client, s *stream) (wants fsm.AcceptSession) {
+func (l *Load) wantedSession(c *client, s *stream) (wants fsm.AcceptSession) {
 	if c.rand.IntN(3) == 0 {
 		wants.Named, wants.ID = true, strconv.Itoa(c.rand.IntN(sessionsOfStream))
 	}
@@ -34,11 +34,11 @@ func (l *load) wantedSession(c *client, s *stream) (wants fsm.AcceptSession) {
 }
 
 // receiveSession accepts a session and receives some of its messages.
-func (l *load) receiveSession(c *client, p *process, s *stream, from judge.Source) {
+func (l *Load) receiveSession(c *client, p *Process, s *stream, from judge.Source) {
 	asked := time.Now()
 	wants := l.wantedSession(c, s)
 	got, heard := ask(p, func(answer func(sessionAnswer)) {
-		p.node.Router().AcceptSession(from.At, wants, false, lockWait, func(code fsm.Code, r *router.SessionReceiver) { answer(sessionAnswer{code, r}) })
+		p.Node.Router().AcceptSession(from.At, wants, false, lockWait, func(code fsm.Code, r *router.SessionReceiver) { answer(sessionAnswer{code, r}) })
 	})
 	until := asked.Add(judge.LockSure)
 	if !heard || got.code != fsm.OK || !time.Now().Before(until) {
@@ -63,7 +63,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from judge.Sourc
 			s.Sessions.Performed("a renewal", name, c.name, asked)
 			s.Sessions.Renewed(name, c.name, until)
 		}
-		if time.Now().Before(until.Add(-lockWait)) && !p.hasEnded() && !l.receiveOfSession(c, p, s, from, got.receiver, asked) {
+		if time.Now().Before(until.Add(-lockWait)) && !p.HasEnded() && !l.receiveOfSession(c, p, s, from, got.receiver, asked) {
 			return // what it did not take comes before what it would get next. The lock ends by itself
 		}
 	}
@@ -76,7 +76,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from judge.Sourc
 
 // receiveOfSession is receiveSome for a session, whose lock may have been taken over. It returns false when messages may be
 // locked for the client that it does not take.
-func (l *load) receiveOfSession(c *client, p *process, s *stream, from judge.Source, held *router.SessionReceiver, since time.Time) bool {
+func (l *Load) receiveOfSession(c *client, p *Process, s *stream, from judge.Source, held *router.SessionReceiver, since time.Time) bool {
 	asked := time.Now()
 	s.Sessions.Asks(held.Name(), c.name)
 	got, heard := l.lockSome(c, p, held.Receiver)
@@ -95,7 +95,7 @@ func (l *load) receiveOfSession(c *client, p *process, s *stream, from judge.Sou
 }
 
 // changeState reads and sets the state of a session that is held, sometimes in a transaction.
-func (l *load) changeState(c *client, p *process, s *stream, held *router.SessionReceiver) {
+func (l *Load) changeState(c *client, p *Process, s *stream, held *router.SessionReceiver) {
 	type readState struct {
 		state []byte
 		err   error

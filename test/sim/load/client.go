@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -9,30 +9,33 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-const reconnectAfter = 100 * time.Millisecond // between two looks for a member that runs
+const (
+	reconnectAfter = 100 * time.Millisecond // between two looks for a member that runs
+	requestWithin  = time.Minute            // of one that waits itself
+)
 
 // client uses the router of one member, as a gateway does for a connection, and goes to another member when the
 // process has ended.
 type client struct {
-	world *world
-	name  string
-	rand  *rand.Rand
-	at    int // number of the member
-	links int // that it has opened
+	cluster *Cluster
+	name    string
+	rand    *rand.Rand
+	at      int // number of the member
+	links   int // that it has opened
 }
 
-func newClient(w *world, seed uint64, number int, name string) *client {
+func newClient(to *Cluster, seed uint64, number int, name string) *client {
 	r := rand.New(rand.NewPCG(seed, uint64(number)+1))
-	return &client{world: w, name: fmt.Sprintf("%s-%d", name, number), rand: r, at: r.IntN(len(w.members))}
+	return &client{cluster: to, name: fmt.Sprintf("%s-%d", name, number), rand: r, at: r.IntN(to.Members)}
 }
 
 // process returns a process that runs; nil when ctx has ended.
-func (c *client) process(ctx context.Context) *process {
+func (c *client) process(ctx context.Context) *Process {
 	for ctx.Err() == nil {
-		if p := c.world.members[c.at].running(); p != nil {
+		if p := c.cluster.Running(c.at); p != nil {
 			return p
 		}
-		c.at = (c.at + 1) % len(c.world.members)
+		c.at = (c.at + 1) % c.cluster.Members
 		sleep(reconnectAfter)
 	}
 	return nil
@@ -57,21 +60,21 @@ func (c *client) pause(ctx context.Context, length time.Duration) bool {
 
 // ask calls start with a function that takes the answer. It returns false when the process ended before the
 // answer: then no client has got it, and what was requested may have been done.
-func ask[A any](p *process, start func(answer func(A))) (got A, heard bool) {
+func ask[A any](p *Process, start func(answer func(A))) (got A, heard bool) {
 	answers := make(chan A, 1)
 	start(func(a A) { answers <- a })
 	select {
 	case got = <-answers:
-	case <-p.ended:
+	case <-p.Ended:
 	}
-	return got, !p.hasEnded()
+	return got, !p.HasEnded()
 }
 
 // await is ask for a function that waits itself, for a while.
-func await[A any](p *process, call func(context.Context) A) (got A, heard bool) {
+func await[A any](p *Process, call func(context.Context) A) (got A, heard bool) {
 	return ask(p, func(answer func(A)) {
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), requestWithin)
 			defer cancel()
 			answer(call(ctx))
 		}()
@@ -79,13 +82,13 @@ func await[A any](p *process, call func(context.Context) A) (got A, heard bool) 
 }
 
 // send sends messages.
-func send(p *process, at fsm.EntityRef, messages []fsm.Message) (fsm.Code, bool) {
-	return ask(p, func(answer func(fsm.Code)) { p.node.Router().Send(at, messages, answer) })
+func send(p *Process, at fsm.EntityRef, messages []fsm.Message) (fsm.Code, bool) {
+	return ask(p, func(answer func(fsm.Code)) { p.Node.Router().Send(at, messages, answer) })
 }
 
 // settle settles one delivery.
-func settle(p *process, at fsm.EntityRef, s fsm.Settlement) (fsm.Code, bool) {
-	codes, heard := ask(p, func(answer func([]fsm.Code)) { p.node.Router().Settle(at, []fsm.Settlement{s}, answer) })
+func settle(p *Process, at fsm.EntityRef, s fsm.Settlement) (fsm.Code, bool) {
+	codes, heard := ask(p, func(answer func([]fsm.Code)) { p.Node.Router().Settle(at, []fsm.Settlement{s}, answer) })
 	if !heard {
 		return fsm.Timeout, false
 	}
@@ -94,3 +97,6 @@ func settle(p *process, at fsm.EntityRef, s fsm.Settlement) (fsm.Code, bool) {
 
 // isUnknown reports whether a code leaves open whether the request was performed.
 func isUnknown(c fsm.Code) bool { return c == fsm.Timeout || c == fsm.Internal }
+
+// sleep waits in virtual time, which costs nothing.
+func sleep(length time.Duration) { <-time.After(length) }

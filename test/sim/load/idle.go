@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -32,9 +32,9 @@ func (b *builder) idles() {
 	b.unused = unjudged.Entities
 }
 
-// watchIdle waits for the end of the entities that nobody uses: it is a finding if one ends early, or has not ended long after ctx.
+// WatchIdle waits for the end of the entities that nobody uses: it is a finding if one ends early, or has not ended long after ctx.
 // The function that it returns waits for that.
-func (l *load) watchIdle(ctx context.Context) (wait func(context.Context)) {
+func (l *Load) WatchIdle(ctx context.Context) (wait func(context.Context)) {
 	var done sync.WaitGroup
 	begun, ending := time.Now(), make(chan context.Context, len(l.unused))
 	for _, entity := range l.unused {
@@ -43,7 +43,7 @@ func (l *load) watchIdle(ctx context.Context) (wait func(context.Context)) {
 			for now := ctx; ; { //nolint:contextcheck // one ends with the load, and the other with the wait
 				if l.isGone(now, c, entity.Name) {
 					if after := time.Since(begun); after < idleAfter-idleEarlyMax {
-						l.world.find("the queue %s has deleted itself after %v", entity.Name, after)
+						l.cluster.Find("the queue %s has deleted itself after %v", entity.Name, after)
 					}
 					return
 				}
@@ -51,7 +51,7 @@ func (l *load) watchIdle(ctx context.Context) (wait func(context.Context)) {
 					continue
 				}
 				if now != ctx {
-					l.world.find("the queue %s, which nobody used, is still there", entity.Name)
+					l.cluster.Find("the queue %s, which nobody used, is still there", entity.Name)
 					return
 				}
 				now = <-ending
@@ -59,6 +59,8 @@ func (l *load) watchIdle(ctx context.Context) (wait func(context.Context)) {
 		})
 	}
 	return func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, idleWithin)
+		defer cancel()
 		for range l.unused {
 			ending <- ctx
 		}
@@ -67,11 +69,11 @@ func (l *load) watchIdle(ctx context.Context) (wait func(context.Context)) {
 }
 
 // isGone reports whether a name is certainly of no entity.
-func (l *load) isGone(ctx context.Context, c *client, name string) bool {
+func (l *Load) isGone(ctx context.Context, c *client, name string) bool {
 	p := c.process(ctx)
 	if p == nil {
 		return false
 	}
-	_, err := p.node.Router().In(fsm.DefaultNamespace).Resolve(ctx, name)
+	_, err := p.Node.Router().In(fsm.DefaultNamespace).Resolve(ctx, name)
 	return errors.Is(err, fsm.EntityNotFound)
 }

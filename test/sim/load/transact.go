@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"fmt"
@@ -33,20 +33,20 @@ func (b *builder) planned() {
 }
 
 // plan schedules messages in transactions, and cancels half of them some time later in others.
-func (l *load) plan(c *client, s *stream) {
+func (l *Load) plan(c *client, s *stream) {
 	for c.think(l.sending, sendEvery) {
 		p := c.process(l.sending)
 		if p == nil {
 			return
 		}
-		m, cluster := l.message(c, s), l.world.cluster()
+		m, cluster := l.message(c, s), l.cluster.Restored()
 		at := s.To
 		if c.rand.IntN(2) == 0 {
 			at = s.From[1].At
 			s.SetPlace(m.ID, s.From[1].Name)
 		}
 		got, heard := ask(p, func(answer func(scheduled)) {
-			p.node.Router().Reserve(at, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
+			p.Node.Router().Reserve(at, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
 		})
 		if !heard || got.code != fsm.OK {
 			continue
@@ -66,14 +66,14 @@ func (l *load) plan(c *client, s *stream) {
 		if !heard || code != fsm.OK || c.rand.IntN(2) == 0 || !c.think(l.sending, scheduleMax/2) {
 			continue
 		}
-		if p = c.process(l.sending); p != nil && l.world.cluster() == cluster { // a restored one gives numbers out again
+		if p = c.process(l.sending); p != nil && l.cluster.Restored() == cluster { // a restored one gives numbers out again
 			l.cancelInTransaction(c, p, s, m.ID, at, got.numbers)
 		}
 	}
 }
 
 // cancelInTransaction cancels a scheduled message in a transaction, or in one that is refused.
-func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, at fsm.EntityRef, numbers []fsm.SequenceNumber) {
+func (l *Load) cancelInTransaction(c *client, p *Process, s *stream, id string, at fsm.EntityRef, numbers []fsm.SequenceNumber) {
 	tx, asked := fsm.Transaction{Cancels: []fsm.CancelAt{{At: at, Sequences: numbers}}}, time.Now()
 	if c.rand.IntN(4) == 0 {
 		tx.Sends = []fsm.SendTo{{At: at, Messages: []fsm.Message{{ID: "large", Payload: tooLarge, Session: id}}}}
@@ -88,13 +88,13 @@ func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, 
 }
 
 // refuseState tries to set the state of a session in a transaction that is refused.
-func (l *load) refuseState(p *process, s *stream, held *router.SessionReceiver) {
+func (l *Load) refuseState(p *Process, s *stream, held *router.SessionReceiver) {
 	state := held.StateChange([]byte(strconv.Itoa(neverState)))
 	_ = l.refuse(p, s, fsm.Transaction{States: []fsm.StateAt{state}, Cancels: []fsm.CancelAt{{At: s.To, Sequences: []fsm.SequenceNumber{neverScheduled}}}}, fsm.MessageNotFound)
 }
 
 // refuse tries a transaction of which one operation must be refused with a code. Another one may be refused before.
-func (l *load) refuse(p *process, s *stream, tx fsm.Transaction, refusal fsm.Code) fsm.Code {
+func (l *Load) refuse(p *Process, s *stream, tx fsm.Transaction, refusal fsm.Code) fsm.Code {
 	code, heard := transact(p, tx)
 	switch {
 	case heard && code == fsm.OK:
@@ -113,6 +113,6 @@ func (s *stream) checkTransaction(code fsm.Code, heard bool) {
 }
 
 // transact performs a transaction.
-func transact(p *process, tx fsm.Transaction) (fsm.Code, bool) {
-	return ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
+func transact(p *Process, tx fsm.Transaction) (fsm.Code, bool) {
+	return ask(p, func(answer func(fsm.Code)) { p.Node.Router().Transact(tx, answer) })
 }

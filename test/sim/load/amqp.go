@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -69,7 +69,7 @@ func stored(m *fsm.Message) fsm.Message {
 }
 
 // sendAMQP sends through gateways until sending ends.
-func (l *load) sendAMQP(c *client, s *stream) {
+func (l *Load) sendAMQP(c *client, s *stream) {
 	var k *connection
 	var sender *amqp.Sender
 	for c.think(l.sending, sendEvery) {
@@ -98,7 +98,7 @@ func (l *load) sendAMQP(c *client, s *stream) {
 }
 
 // sendOneAMQP sends one message. It returns false when the link is of no more use.
-func (l *load) sendOneAMQP(c *client, k *connection, sender *amqp.Sender, s *stream) bool {
+func (l *Load) sendOneAMQP(c *client, k *connection, sender *amqp.Sender, s *stream) bool {
 	m := l.message(c, s)
 	s.Add(history.Event{Kind: history.SendBegun, ID: m.ID, Client: c.name})
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
@@ -117,7 +117,7 @@ func (l *load) sendOneAMQP(c *client, k *connection, sender *amqp.Sender, s *str
 }
 
 // receiveAMQP receives through gateways and settles until receiving ends.
-func (l *load) receiveAMQP(c *client, s *stream, from judge.Source) {
+func (l *Load) receiveAMQP(c *client, s *stream, from judge.Source) {
 	path := from.At.Name
 	if from.At.Sub == fsm.DeadLetterQueue {
 		path += "/$DeadLetterQueue"
@@ -130,7 +130,7 @@ func (l *load) receiveAMQP(c *client, s *stream, from judge.Source) {
 }
 
 // receiveOnLink attaches a receiver and receives some messages. It returns false when that failed.
-func (l *load) receiveOnLink(c *client, s *stream, from judge.Source, path string) bool {
+func (l *Load) receiveOnLink(c *client, s *stream, from judge.Source, path string) bool {
 	k := c.connect(l.receiving)
 	if k == nil {
 		return false
@@ -173,7 +173,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from judge.Source, path strin
 type amqpReceiver struct {
 	*connection
 
-	load   *load
+	load   *Load
 	client *client
 	stream *stream
 	from   judge.Source

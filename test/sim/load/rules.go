@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func expectByRules(rules *judge.Rules, m *judge.Sent, source string) judge.Expec
 
 // changeRules adds and removes rules until sending ends. Each rule has a name of its own: a request without an
 // answer that is performed late concerns no later rule.
-func (l *load) changeRules(c *client, s *stream, rules *judge.Rules, at fsm.EntityRef, number int) {
+func (l *Load) changeRules(c *client, s *stream, rules *judge.Rules, at fsm.EntityRef, number int) {
 	for i := 0; c.think(l.sending, ruleMean); i++ {
 		colour := c.rand.Int64N(colours)
 		life := rules.Add(colour)
@@ -97,12 +97,12 @@ func (l *load) changeRules(c *client, s *stream, rules *judge.Rules, at fsm.Enti
 }
 
 // addRule adds a rule. It returns false when it may still be added later.
-func (l *load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, life *judge.Rule) bool {
+func (l *Load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, life *judge.Rule) bool {
 	p := c.process(l.sending)
 	if p == nil {
 		return false
 	}
-	err, heard := await(p, func(ctx context.Context) error { return p.node.Router().AddRule(ctx, at, rule) })
+	err, heard := await(p, func(ctx context.Context) error { return p.Node.Router().AddRule(ctx, at, rule) })
 	switch {
 	case heard && err == nil:
 		l.operations.Add(1)
@@ -117,7 +117,7 @@ func (l *load) addRule(c *client, s *stream, at fsm.EntityRef, rule fsm.Rule, li
 }
 
 // dropRule removes a rule until it is certainly gone.
-func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, life *judge.Rule, isKnown bool) {
+func (l *Load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, life *judge.Rule, isKnown bool) {
 	if !isKnown && !c.pause(l.sending, ruleGrace) {
 		return
 	}
@@ -126,7 +126,7 @@ func (l *load) dropRule(c *client, s *stream, at fsm.EntityRef, name string, lif
 		if p == nil {
 			return
 		}
-		err, heard := await(p, func(ctx context.Context) error { return p.node.Router().RemoveRule(ctx, at, name) })
+		err, heard := await(p, func(ctx context.Context) error { return p.Node.Router().RemoveRule(ctx, at, name) })
 		isAbsent := heard && errors.Is(err, fsm.RuleNotFound)
 		if heard && err == nil || isAbsent {
 			life.Dropped()
@@ -149,14 +149,14 @@ func (b *builder) subscription(s *stream, name string, first fsm.Rule) fsm.Entit
 	at := b.entity(s, fsm.SubscriptionEntity, fsm.SubscriptionPath(s.Name, name), nil)
 	b.rule(at, first)
 	if b.err == nil {
-		b.err = b.process.node.Router().RemoveRule(b.ctx, at, fsm.DefaultRuleName)
+		b.err = b.process.Node.Router().RemoveRule(b.ctx, at, fsm.DefaultRuleName)
 	}
 	return at
 }
 
 func (b *builder) rule(at fsm.EntityRef, rule fsm.Rule) {
 	if b.err == nil {
-		b.err = b.process.node.Router().AddRule(b.ctx, at, rule)
+		b.err = b.process.Node.Router().AddRule(b.ctx, at, rule)
 	}
 }
 

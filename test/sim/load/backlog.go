@@ -1,8 +1,6 @@
-package sim
+package load
 
 import (
-	"time"
-
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 	"github.com/peeklock/peeklock/test/sim/judge"
@@ -11,7 +9,6 @@ import (
 const (
 	backlogMessages = 160
 	backlogBody     = 96 << 10
-	backlogCopy     = time.Minute // that a copy of it takes at least, to count
 )
 
 // backlogged adds a queue for the fault Backlog. Its messages are received when nothing is sent any more.
@@ -22,8 +19,8 @@ func (b *builder) backlogged() {
 	s.From = []judge.Source{{At: s.To}}
 }
 
-// fillBacklog sends messages that nobody receives until the end.
-func (l *load) fillBacklog() {
+// FillBacklog sends messages that nobody receives until the end.
+func (l *Load) FillBacklog() {
 	for _, s := range l.streams {
 		if !s.isBacklog {
 			continue

@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -20,12 +20,15 @@ const (
 	moreWithin    = 20 * time.Millisecond // between two messages that were requested together
 )
 
+// GatewayPort is the port of the gateway of each member.
+const GatewayPort = 5672
+
 // connection is an AMQP connection with one session.
 type connection struct {
 	conn    *amqp.Conn
 	session *amqp.Session
 	member  int
-	gateway *process
+	gateway *Process
 	manager *manager // nil: not used yet
 	client  *client
 }
@@ -44,7 +47,7 @@ func (c *client) connect(ctx context.Context) *connection {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
-	stream, err := c.world.clients.Dial(ctx, "tcp", simnet.Address(p.member.number, amqpPort))
+	stream, err := c.cluster.Host.Dial(ctx, "tcp", simnet.Address(p.Member, GatewayPort))
 	if err != nil {
 		return nil
 	}
@@ -60,7 +63,7 @@ func (c *client) connect(ctx context.Context) *connection {
 		go conn.Close() // it waits for the peer
 		return nil
 	}
-	return &connection{conn: conn, session: session, member: p.member.number, gateway: p, client: c}
+	return &connection{conn: conn, session: session, member: p.Member, gateway: p, client: c}
 }
 
 // close closes the connection. Messages that are not settled stay locked.

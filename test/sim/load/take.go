@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"fmt"
@@ -19,14 +19,14 @@ func (b *builder) taken() {
 }
 
 // take receives by receive-and-delete until receiving ends.
-func (l *load) take(c *client, s *stream, from judge.Source) {
+func (l *Load) take(c *client, s *stream, from judge.Source) {
 	for {
 		p := c.process(l.receiving)
 		if p == nil {
 			return
 		}
-		r := p.node.Router().Receiver(from.At, true)
-		for l.receiving.Err() == nil && !p.hasEnded() && c.rand.IntN(50) != 0 {
+		r := p.Node.Router().Receiver(from.At, true)
+		for l.receiving.Err() == nil && !p.HasEnded() && c.rand.IntN(50) != 0 {
 			if !l.takeSome(c, p, s, r) {
 				sleep(reconnectAfter)
 			}
@@ -37,7 +37,7 @@ func (l *load) take(c *client, s *stream, from judge.Source) {
 
 // takeSome makes one request for messages, which are gone when it is answered. It returns false when the request
 // failed: then as many messages as it asked for may be lost.
-func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bool {
+func (l *Load) takeSome(c *client, p *Process, s *stream, r *router.Receiver) bool {
 	most, asked := 1+c.rand.IntN(batchMax), time.Now()
 	got, heard := ask(p, func(answer func(locked)) {
 		r.Lock(most, 1<<20, lockWait, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
@@ -55,7 +55,7 @@ func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bo
 		s.CheckDue(idOf(d.Payload))
 		s.Add(history.Event{
 			Kind: history.ReceivedAndDeleted, ID: idOf(d.Payload), Client: c.name, Sequence: int64(d.Lock.Sequence),
-			Note: fmt.Sprintf("m%d", p.member.number),
+			Note: fmt.Sprintf("m%d", p.Member),
 		})
 	}
 	return true

@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -35,14 +35,14 @@ type purgeAnswer struct {
 }
 
 // purge purges messages until sending ends.
-func (l *load) purge(c *client, s *stream) {
+func (l *Load) purge(c *client, s *stream) {
 	for c.think(l.sending, purgeEvery) {
 		p := c.process(l.sending)
 		if p == nil {
 			return
 		}
 		got, heard := ask(p, func(answer func(purgeAnswer)) {
-			p.node.Router().Purge(s.To, 0, 1+c.rand.IntN(purgeMax), func(code fsm.Code, n int) { answer(purgeAnswer{code, n}) })
+			p.Node.Router().Purge(s.To, 0, 1+c.rand.IntN(purgeMax), func(code fsm.Code, n int) { answer(purgeAnswer{code, n}) })
 		})
 		l.operations.Add(1)
 		s.Purges.Add(judge.Purge{Ended: time.Now(), Removed: got.n, Unknown: !heard || got.code != fsm.OK})
@@ -65,7 +65,7 @@ type redriveAnswer struct {
 }
 
 // redrive moves dead letters back until receiving ends.
-func (l *load) redrive(c *client, s *stream) {
+func (l *Load) redrive(c *client, s *stream) {
 	for c.think(l.receiving, redriveRest) {
 		p := c.process(l.receiving)
 		if p == nil {
@@ -82,8 +82,8 @@ func (l *load) redrive(c *client, s *stream) {
 }
 
 // redriveSome redrives the first dead letters.
-func redriveSome(ctx context.Context, p *process, s *stream) redriveAnswer {
-	r := p.node.Router()
+func redriveSome(ctx context.Context, p *Process, s *stream) redriveAnswer {
+	r := p.Node.Router()
 	dead, err := r.Peek(ctx, deadLetters(s.To), 0, redriveMax, 1<<20)
 	if err != nil || len(dead) == 0 {
 		return redriveAnswer{err: err}

@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -8,14 +8,9 @@ import (
 	"github.com/peeklock/peeklock/test/sim/judge"
 )
 
-const sessionsOfStream = 4
-
-// manyDeliveries is a MaxDeliveryCount that no message reaches.
-const manyDeliveries = 2000
-
-// build creates the entities of all streams.
-func (l *load) build(ctx context.Context) error {
-	b := &builder{ctx: ctx, load: l, process: l.world.members[0].running()}
+// Build creates the entities of all streams, with that of the fault Backlog if the plan has it.
+func (l *Load) Build(ctx context.Context, hasBacklog bool) error {
+	b := &builder{ctx: ctx, load: l, process: l.cluster.Running(0)}
 	for i := range 2 {
 		b.plainQueue(fmt.Sprintf("queue-%d", i), func(e *fsm.EntitySettings) {
 			e.EnablePartitioning = i == 1
@@ -60,7 +55,7 @@ func (l *load) build(ctx context.Context) error {
 	b.purged()
 	b.redriven()
 	b.ruled() //nolint:contextcheck // its requests run in a process, which outlives the boot
-	if l.world.hasBacklog {
+	if hasBacklog {
 		b.backlogged()
 	}
 	b.idles()
@@ -94,48 +89,4 @@ func (b *builder) buried() {
 		}
 		return judge.Must
 	}
-}
-
-// builder creates entities until one fails.
-type builder struct {
-	ctx     context.Context //nolint:containedctx // of one function
-	load    *load
-	process *process
-	streams []*stream
-	unused  []fsm.Entity
-	err     error
-}
-
-func (b *builder) stream(name string) *stream {
-	s := &stream{deferred: make(map[fsm.SequenceNumber]bool), Stream: judge.NewStream(name)}
-	b.streams = append(b.streams, s)
-	return s
-}
-
-func (b *builder) queue(s *stream, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
-	return b.entity(s, fsm.QueueEntity, name, change)
-}
-
-// entity creates an entity whose failed deliveries are not limited, unless change says so.
-func (b *builder) entity(s *stream, kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
-	if b.err != nil {
-		return fsm.EntityRef{}
-	}
-	settings := fsm.DefaultSettings()
-	settings.LockDuration = fsm.Millis(judge.LockDuration.Milliseconds())
-	settings.MaxDeliveryCount = manyDeliveries
-	settings.MaxMessageBytes = messageMax
-	if change != nil {
-		change(&settings)
-	}
-	entity, err := b.process.node.Router().In(fsm.DefaultNamespace).CreateEntity(b.ctx, kind, name, settings, nil, nil)
-	if b.err = err; err == nil {
-		s.Entities = append(s.Entities, entity)
-	}
-	return fsm.EntityRef{Entity: entity}
-}
-
-// deadLetters returns the dead-letter queue of an entity.
-func deadLetters(at fsm.EntityRef) fsm.EntityRef {
-	return fsm.EntityRef{Entity: at.Entity, Sub: fsm.DeadLetterQueue}
 }

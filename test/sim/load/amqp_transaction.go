@@ -1,4 +1,4 @@
-package sim
+package load
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func (b *builder) movedByGateway() {
 }
 
 // moveAMQP moves messages in transactions over the gateways until receiving ends.
-func (l *load) moveAMQP(c *client, s *stream) {
+func (l *Load) moveAMQP(c *client, s *stream) {
 	for l.receiving.Err() == nil {
 		if err := l.moveOnConnection(c, s); err != nil {
 			c.pause(l.receiving, reconnectAfter)
@@ -44,14 +44,14 @@ func (l *load) moveAMQP(c *client, s *stream) {
 }
 
 // moveOnConnection moves some messages over one connection. After an error the outcome of the last one is unknown.
-func (l *load) moveOnConnection(c *client, s *stream) error {
+func (l *Load) moveOnConnection(c *client, s *stream) error {
 	p := c.process(l.receiving)
 	if p == nil {
 		return l.receiving.Err()
 	}
 	ctx, cancel := context.WithTimeout(l.receiving, connectWithin)
 	defer cancel()
-	stream, err := c.world.clients.Dial(ctx, "tcp", simnet.Address(p.member.number, amqpPort))
+	stream, err := c.cluster.Host.Dial(ctx, "tcp", simnet.Address(p.Member, GatewayPort))
 	if err != nil {
 		return err
 	}
