@@ -20,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/consumers"
+	"github.com/peeklock/peeklock/amqp/counts"
 	"github.com/peeklock/peeklock/amqp/login"
 	"github.com/peeklock/peeklock/amqp/management"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -48,7 +49,7 @@ const (
 // at once: calls are appended to brokerCalls and made by unlock.
 type conn struct {
 	config      *Config
-	totals      *totals // of the Server
+	totals      *counts.Totals // of the Server
 	peer        net.Conn
 	reader      *wire.Reader
 	log         *slog.Logger
@@ -115,7 +116,7 @@ type conn struct {
 	costs         costs
 	memory        memory
 	account       *account.Account // of the owner; nil until the connection is authenticated
-	stats         connStats
+	stats         counts.Connection
 	scratch       []byte // one encoded delivery at a time
 	scratchHead   transferHead
 }
@@ -144,7 +145,7 @@ func (n *linkCounts) ended(l *link) {
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:        config,
-		totals:        new(totals), // admit replaces it with the totals of the Server
+		totals:        new(counts.Totals), // admit replaces it with the totals of the Server
 		scanWork:      receiver.NewWork(),
 		peer:          peer,
 		log:           config.Logger.With("peer", peer.RemoteAddr().String()),
@@ -188,7 +189,7 @@ func (c *conn) urlOf(path string) string { return address.URL(c.host, path) }
 func (c *conn) unlock() {
 	calls := c.brokerCalls
 	c.brokerCalls = nil
-	if c.stats.counted && c.phase == phaseClosed { // the writer reports them otherwise
+	if c.stats.IsCounted() && c.phase == phaseClosed { // the writer reports them otherwise
 		c.flushStats()
 	}
 	c.updateAccount()
@@ -280,7 +281,7 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 // condition, a text with advice on retries, and a tracking id that is logged with the reason
 // (docs/requirements.md#t1): an operator searches for the id to find the error that a client got.
 func (c *conn) newError(ctx context.Context, r refusal.Cause, about ...any) *wire.Error {
-	c.totals.countRefusal(r.Condition)
+	c.totals.CountRefusal(r.Condition)
 	id, now := refusal.NewTrackingID(), time.Now().UTC()
 	if c.log.Enabled(ctx, slog.LevelInfo) {
 		if ok, before := c.refusalLog.Allow(c.origin, now); ok {
@@ -330,7 +331,7 @@ func (c *conn) flushStats() {
 	if c.phase == phaseClosed {
 		sessions, links = 0, 0
 	}
-	c.stats.report(c.totals, sessions, links)
+	c.stats.Report(c.totals, sessions, links)
 }
 
 // inFlightMax returns how many bytes may be received and not stored or answered yet. For an unauthenticated
@@ -398,7 +399,7 @@ func (c *conn) endMemory() {
 
 // refuseForMemory returns the refusal of a send for lack of memory, and counts it.
 func (c *conn) refuseForMemory() refusal.Cause {
-	c.totals.memoryRefused.Add(1)
+	c.totals.MemoryRefused.Add(1)
 	return refusal.Later(
 		wire.ConditionServerBusy,
 		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.")

@@ -14,6 +14,9 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
+// pageBytesMax bounds the texts of one page of connections; its first connection may have more.
+const pageBytesMax = 2 << 20
+
 // ConnectionList returns the connections of a query in the order in which they were accepted. Next is the number of the last
 // one if there are more.
 func (s *Server) ConnectionList(q topology.ConnectionQuery) topology.ConnectionPage {

@@ -92,7 +92,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 			return
 		}
 		payload = c.scratch
-		c.stats.count().delivered++
+		c.stats.Count().Delivered++
 		if span := c.tracer.StartDeliver(l.path, &q.delivery); span != nil {
 			defer span.End()
 			sc := span.SpanContext()

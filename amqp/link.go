@@ -379,3 +379,10 @@ func textOf(v any) string {
 	text, _ := v.(string)
 	return text
 }
+
+// countThrottled counts requests on the link if that is why they are refused.
+func (l *link) countThrottled(cause refusal.Cause, requests int) {
+	if cause.Condition == wire.ConditionServerBusy && l.entity.ID != 0 {
+		l.session.conn.totals.Throttled.Add(&l.entity.Entity, requests, time.Now())
+	}
+}

@@ -31,13 +31,13 @@ func (o *owner) Recovered(ctx context.Context) {
 }
 
 // Committed counts what a transaction has settled. mu is held.
-func (o *owner) Committed(work *fsm.Transaction) { o.stats.countCommitted(work) }
+func (o *owner) Committed(work *fsm.Transaction) { o.stats.CountCommitted(work) }
 
 // CountSettled counts the messages that the broker has settled.
 func (o *owner) CountSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 	o.mu.Lock()
 	defer o.Unlock()
-	o.stats.countSettled(settlements, codes)
+	o.stats.CountSettled(settlements, codes)
 }
 
 // HoldResponse counts bytes of responses that are being assembled.
@@ -65,7 +65,7 @@ func (o *owner) BusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
 func (o *owner) URLOf(path string) string { return (*conn)(o).urlOf(path) }
 
 // CountRefused counts a token that was refused.
-func (o *owner) CountRefused() { o.totals.logins.Add(1) }
+func (o *owner) CountRefused() { o.totals.Logins.Add(1) }
 
 // Closing reports whether the connection is closing. mu is held.
 func (o *owner) Closing() bool { return o.phase >= phaseClosing }

@@ -27,7 +27,7 @@ func (r timestampingReader) Read(b []byte) (int, error) {
 		r.c.acknowledge()
 	}
 	n, err := r.c.peer.Read(b)
-	r.c.totals.bytesIn.Add(uint64(n))
+	r.c.totals.BytesIn.Add(uint64(n))
 	r.c.lastRead.Store(time.Now().UnixNano())
 	return n, err
 }

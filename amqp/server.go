@@ -14,10 +14,18 @@ import (
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/consumers"
+	"github.com/peeklock/peeklock/amqp/counts"
 	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
+	"github.com/peeklock/peeklock/fsm"
 )
+
+// Stats are the statistics of the gateway, see [counts.Stats].
+type Stats = counts.Stats
+
+// Throttled counts the requests for an entity that were refused with server-busy, see [counts.Throttled].
+type Throttled = counts.Throttled
 
 // Server is the gateway: it speaks AMQP 1.0 with every client that connects. All methods may be called from
 // any goroutine.
@@ -25,7 +33,7 @@ type Server struct {
 	config              Config
 	stop                context.CancelFunc // ends the waits of every connection
 	group               sync.WaitGroup     // the accept loop, the entityWatcher and the connections
-	totals              *totals
+	totals              *counts.Totals
 	budget              *budget.Budget
 	work                *work.Limiter
 	unauthenticatedWork *work.Limiter      // of unauthenticated connections
@@ -54,7 +62,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	unauthenticatedMax := unauthenticatedWorkPerSecondPerProcessor * config.Processors
 	scanMax := scanWorkPerSecondPerProcessor * config.Processors
 	s := &Server{
-		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
+		config: config, stop: stop, totals: new(counts.Totals), budget: budget.New(config.MemoryBytesMax),
 		accounts:            account.New(account.For(config.MemoryBytesMax)),
 		work:                work.NewLimiter(workMax, workMax/workBurstsPerSecond),
 		unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax/workBurstsPerSecond),
@@ -164,22 +172,16 @@ func (s *Server) Close(ctx context.Context) error {
 
 // Stats returns the statistics. It does not wait for connections.
 func (s *Server) Stats() Stats {
-	t := s.totals
-	f := Stats{
-		Connections: s.Connections(), Sessions: int(t.sessions.Load()), Links: int(t.links.Load()),
-		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
-		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
-		Presettled: t.presettled.Load(), Logins: t.logins.Load(),
-		Memory: s.budget.Stats(), MemoryRefused: t.memoryRefused.Load(),
-	}
-	for i := range t.settled {
-		f.Settled[i] = t.settled[i].Load()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f.Refused = maps.Clone(t.refused)
+	f := s.totals.Stats()
+	f.Connections, f.Memory = s.Connections(), s.budget.Stats()
 	return f
 }
+
+// Throttled returns the throttled requests by entity, in any order.
+func (s *Server) Throttled() []Throttled { return s.totals.Throttled.List() }
+
+// CountThrottled counts a request for an entity that another gateway of this member refused with server-busy.
+func (s *Server) CountThrottled(e *fsm.Entity) { s.totals.Throttled.Add(e, 1, time.Now()) }
 
 // admit registers a connection, or closes it if there are too many. If the member is full, an unauthenticated
 // connection is closed instead: honest clients put a token early.
@@ -196,7 +198,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 		s.reject(ctx, peer, err)
 		return nil, false
 	}
-	s.totals.accepted.Add(1)
+	s.totals.Accepted.Add(1)
 	c = newConn(&s.config, peer)
 	s.lastNumber++
 	c.number = s.lastNumber
@@ -229,7 +231,7 @@ func (s *Server) reject(ctx context.Context, peer net.Conn, cause error) {
 	if errors.Is(cause, connlimit.ErrPerSource) {
 		most = s.config.ConnectionsPerPeerMax
 	}
-	s.totals.rejected.Add(1)
+	s.totals.Rejected.Add(1)
 	s.rejections.add(ctx, s.config.Logger, peer.RemoteAddr(), cause, most)
 	s.group.Go(func() { _ = peer.Close() }) // closing a WebSocket may take a moment, and mu is held
 }

@@ -248,7 +248,7 @@ func (g *settleCall) answer(ctx context.Context, codes []fsm.Code) {
 	g.link.messagesReturned(g.settlements)
 	c.mu.Lock()
 	defer c.unlock()
-	c.stats.countSettled(g.settlements, codes)
+	c.stats.CountSettled(g.settlements, codes)
 	c.memory.settlements -= len(g.deliveries)
 	g.link.settling -= len(g.deliveries)
 	s := g.link.session

@@ -142,15 +142,3 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 		t.Errorf("%d were one too many, %d taken", f.Rejected, f.Accepted)
 	}
 }
-
-// There are few conditions, all of them ours; even if there were more, the number of counts is limited.
-func TestRefusalsCountedAreBounded(t *testing.T) {
-	t.Parallel()
-	var all totals
-	for i := range 2 * conditionsMax {
-		all.countRefusal(wire.Symbol(rune('a' + i)))
-	}
-	if len(all.refused) != conditionsMax {
-		t.Errorf("%d conditions are counted", len(all.refused))
-	}
-}

@@ -184,14 +184,14 @@ func (l *incomingLink) replenishCredit() {
 
 // countEnd counts the end of the delivery. mu is held.
 func (a *incomingDelivery) countEnd(cause refusal.Cause) {
-	t := a.link.session.conn.stats.count()
+	t := a.link.session.conn.stats.Count()
 	a.link.countThrottled(cause, 1)
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:
-		t.requests++
+		t.Requests++
 	case cause.Condition == "":
-		t.received += uint64(a.messages)
+		t.Received += uint64(a.messages)
 	case a.settled:
-		t.presettled++
+		t.Presettled++
 	}
 }

@@ -84,7 +84,7 @@ func (c *conn) send(batch []byte) bool {
 		c.abort()
 		return false
 	}
-	c.totals.bytesOut.Add(uint64(len(batch)))
+	c.totals.BytesOut.Add(uint64(len(batch)))
 	c.lastWrite.Store(time.Now().UnixNano())
 	return true
 }

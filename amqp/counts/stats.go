@@ -1,9 +1,9 @@
-package amqp
+package counts
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
-	"unique"
 
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -42,33 +42,35 @@ type Stats struct {
 	MemoryRefused uint64
 }
 
-// totals are the counters of a Server.
-type totals struct {
+// Totals are the counters of a gateway. They are safe for concurrent use; the zero value is ready.
+type Totals struct {
 	sessions, links atomic.Int64
 
-	accepted, rejected, bytesIn, bytesOut, received, delivered, requests, presettled, logins, memoryRefused atomic.Uint64
+	Accepted, Rejected, BytesIn, BytesOut, Logins, MemoryRefused atomic.Uint64
+
+	received, delivered, requests, presettled atomic.Uint64
 
 	settled [verbs]atomic.Uint64
 
 	mu      sync.Mutex
 	refused map[wire.Symbol]uint64
 
-	throttled throttled
+	Throttled Throttles // requests by entity
 }
 
-// connStats counts events of a connection that are not reported yet. The mutex of the connection guards it. It
+// Connection counts events of a connection that are not reported yet. The mutex of the connection guards it. It
 // is added to the totals once for everything that one write of output answers, so a single message costs no
 // atomic operation.
-type connStats struct {
+type Connection struct {
 	counted                                   bool
-	received, delivered, requests, presettled uint64
+	Received, Delivered, Requests, Presettled uint64
 	settled                                   [verbs]uint64
 	sessions, links                           int    // the values last reported
 	allReceived, allDelivered                 uint64 // reported since the connection was opened
 }
 
-// countRefusal counts a refusal. Refusals are written and logged, so they are rare enough for a lock.
-func (t *totals) countRefusal(condition wire.Symbol) {
+// CountRefusal counts a refusal. Refusals are written and logged, so they are rare enough for a lock.
+func (t *Totals) CountRefusal(condition wire.Symbol) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.refused == nil {
@@ -80,8 +82,11 @@ func (t *totals) countRefusal(condition wire.Symbol) {
 	t.refused[condition]++
 }
 
-// report adds the counts, and the changes of the numbers of sessions and links, to the totals.
-func (t *connStats) report(all *totals, sessions, links int) {
+// IsCounted reports whether something was counted that is not reported.
+func (t *Connection) IsCounted() bool { return t.counted }
+
+// Report adds the counts, and the changes of the numbers of sessions and links, to the totals.
+func (t *Connection) Report(all *Totals, sessions, links int) {
 	if sessions != t.sessions {
 		all.sessions.Add(int64(sessions - t.sessions))
 		t.sessions = sessions
@@ -98,10 +103,10 @@ func (t *connStats) report(all *totals, sessions, links int) {
 		from *uint64
 		to   *atomic.Uint64
 	}{
-		{&t.received, &all.received},
-		{&t.delivered, &all.delivered},
-		{&t.requests, &all.requests},
-		{&t.presettled, &all.presettled},
+		{&t.Received, &all.received},
+		{&t.Delivered, &all.delivered},
+		{&t.Requests, &all.requests},
+		{&t.Presettled, &all.presettled},
 	} {
 		addTo(f.to, f.from)
 	}
@@ -118,15 +123,15 @@ func addTo(to *atomic.Uint64, from *uint64) {
 	}
 }
 
-// count returns the counters, to which the caller adds before the next unlock, and ensures that they are reported: by
+// Count returns the counters, to which the caller adds before the next unlock, and ensures that they are reported: by
 // the writer, or by that unlock if the connection has ended.
-func (t *connStats) count() *connStats {
+func (t *Connection) Count() *Connection {
 	t.counted = true
 	return t
 }
 
-// countSettled counts settled messages.
-func (t *connStats) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
+// CountSettled counts settled messages.
+func (t *Connection) CountSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 	t.counted = true
 	for i := range min(len(settlements), len(codes)) {
 		if verb := int(settlements[i].Verb); codes[i] == fsm.OK && verb < verbs {
@@ -135,8 +140,8 @@ func (t *connStats) countSettled(settlements []fsm.Settlement, codes []fsm.Code)
 	}
 }
 
-// countCommitted counts the settlements of a transaction.
-func (t *connStats) countCommitted(work *fsm.Transaction) {
+// CountCommitted counts the settlements of a transaction.
+func (t *Connection) CountCommitted(work *fsm.Transaction) {
 	t.counted = true
 	for i := range work.Settles {
 		for j := range work.Settles[i].Settlements {
@@ -147,30 +152,19 @@ func (t *connStats) countCommitted(work *fsm.Transaction) {
 	}
 }
 
-// Limits of a list of connections.
-const (
-	clientTextBytesMax = 64      // of the product and of the version that a client states
-	pageBytesMax       = 2 << 20 // of the texts of one page; its first connection may have more
-)
-
-// clientLibrary is the library of a client, from the properties of its open.
-type clientLibrary struct{ product, version string }
-
-// libraryOf returns the library that a client states. Connections with the same library share the texts.
-func libraryOf(peer *wire.Open) unique.Handle[clientLibrary] {
-	var l clientLibrary
-	for _, p := range peer.Properties {
-		text, ok := p.Value.(string)
-		if !ok {
-			continue
-		}
-		text = text[:min(len(text), clientTextBytesMax)]
-		switch p.Key {
-		case wire.Symbol("product"):
-			l.product = text
-		case wire.Symbol("version"):
-			l.version = text
-		}
+// Stats returns the statistics of the totals; those of the connections and of their memory are 0.
+func (t *Totals) Stats() Stats {
+	f := Stats{
+		Sessions: int(t.sessions.Load()), Links: int(t.links.Load()),
+		Accepted: t.Accepted.Load(), Rejected: t.Rejected.Load(), BytesIn: t.BytesIn.Load(), BytesOut: t.BytesOut.Load(),
+		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
+		Presettled: t.presettled.Load(), Logins: t.Logins.Load(), MemoryRefused: t.MemoryRefused.Load(),
 	}
-	return unique.Make(l)
+	for i := range t.settled {
+		f.Settled[i] = t.settled[i].Load()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.Refused = maps.Clone(t.refused)
+	return f
 }

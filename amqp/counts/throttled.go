@@ -1,11 +1,9 @@
-package amqp
+package counts
 
 import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/amqp/refusal"
-	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -23,8 +21,8 @@ type Throttled struct {
 	Requests  uint64
 }
 
-// throttled counts throttled requests by entity. It is safe for concurrent use; the zero value is ready.
-type throttled struct {
+// Throttles counts throttled requests by entity. It is safe for concurrent use; the zero value is ready.
+type Throttles struct {
 	mu     sync.Mutex
 	counts map[Throttled]*throttledCount // by entity: Requests is 0
 	others uint64
@@ -35,8 +33,8 @@ type throttledCount struct {
 	last     time.Time
 }
 
-// add counts requests for an entity. Refusals are written and logged, so they are rare enough for a lock.
-func (t *throttled) add(e *fsm.Entity, requests int, now time.Time) {
+// Add counts requests for an entity. Refusals are written and logged, so they are rare enough for a lock.
+func (t *Throttles) Add(e *fsm.Entity, requests int, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := Throttled{Namespace: e.Namespace, Kind: e.Kind, Name: e.Name}
@@ -57,7 +55,7 @@ func (t *throttled) add(e *fsm.Entity, requests int, now time.Time) {
 }
 
 // makeRoom drops the counts that have been still for throttledKept. mu is held.
-func (t *throttled) makeRoom(now time.Time) bool {
+func (t *Throttles) makeRoom(now time.Time) bool {
 	for key, count := range t.counts {
 		if now.Sub(count.last) >= throttledKept {
 			delete(t.counts, key)
@@ -66,8 +64,8 @@ func (t *throttled) makeRoom(now time.Time) bool {
 	return len(t.counts) < throttledMax
 }
 
-// list returns the counts in any order.
-func (t *throttled) list() []Throttled {
+// List returns the counts in any order.
+func (t *Throttles) List() []Throttled {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := make([]Throttled, 0, len(t.counts)+1)
@@ -79,17 +77,4 @@ func (t *throttled) list() []Throttled {
 		list = append(list, Throttled{Requests: t.others})
 	}
 	return list
-}
-
-// Throttled returns the throttled requests by entity, in any order.
-func (s *Server) Throttled() []Throttled { return s.totals.throttled.list() }
-
-// CountThrottled counts a request for an entity that another gateway of this member refused with server-busy.
-func (s *Server) CountThrottled(e *fsm.Entity) { s.totals.throttled.add(e, 1, time.Now()) }
-
-// countThrottled counts requests on the link if that is why they are refused.
-func (l *link) countThrottled(cause refusal.Cause, requests int) {
-	if cause.Condition == wire.ConditionServerBusy && l.entity.ID != 0 {
-		l.session.conn.totals.throttled.add(&l.entity.Entity, requests, time.Now())
-	}
 }
