@@ -60,6 +60,24 @@ type outgoingLink struct {
 	waitingForOutput bool             // the link is in conn.waitingForOutput
 }
 
+// queuedDelivery is one delivery that waits for credit, window or output space.
+type queuedDelivery struct {
+	delivery fsm.Delivery
+	response []byte // an encoded response; delivery is then empty
+}
+
+// bytes returns the number of bytes that the delivery counts in conn.queuedBytes.
+func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.Payload) }
+
+// partialDelivery is the rest of a delivery whose first frames were sent.
+type partialDelivery struct {
+	rest    []byte // nil if there is none
+	bytes   int    // bytes counted in conn.memory
+	id      uint32 // delivery-id
+	lock    fsm.LockID
+	aborted bool // the rest is not sent, but a frame that aborts the delivery
+}
+
 // ready opens the receiver and starts to lock, because credit may have been granted before our attach.
 func (l *outgoingLink) ready() {
 	broker := l.session.conn.config.Broker

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
@@ -123,3 +124,31 @@ func (o *owner) HeldSession(at fsm.EntityID, name string, named bool, link strin
 	}
 	return held, false
 }
+
+// auditEntity records a change of the entities, as the administration interfaces do.
+// mu is not held.
+func (c *conn) auditEntity(ctx context.Context, operation string, entity fsm.EntityKind, path string, err error) {
+	event, outcome := auditTemporaryQueue, "ok"
+	switch entity {
+	case fsm.QueueEntity:
+	case fsm.TopicEntity:
+		event = auditTemporaryTopic
+	case fsm.SubscriptionEntity:
+		event = auditSubscription
+	}
+	if err != nil {
+		outcome = err.Error()
+	}
+	c.mu.Lock()
+	kind, who := c.credentials.Who(path)
+	c.mu.Unlock()
+	c.credentials.Audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path),
+		slog.String("kind", kind), slog.String("who", who), slog.String("outcome", outcome))
+}
+
+// Events of the audit log: entities that were created for a link, or deleted after it.
+const (
+	auditTemporaryQueue = "temporary_queue"
+	auditTemporaryTopic = "temporary_topic"
+	auditSubscription   = "subscription"
+)

@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -131,34 +130,6 @@ func (c *conn) deleteEntity(ctx context.Context, kind fsm.EntityKind, path strin
 	c.auditEntity(ctx, "delete", kind, path, err)
 	return err
 }
-
-// auditEntity records a change of the entities, as the administration interfaces do.
-// mu is not held.
-func (c *conn) auditEntity(ctx context.Context, operation string, entity fsm.EntityKind, path string, err error) {
-	event, outcome := auditTemporaryQueue, "ok"
-	switch entity {
-	case fsm.QueueEntity:
-	case fsm.TopicEntity:
-		event = auditTemporaryTopic
-	case fsm.SubscriptionEntity:
-		event = auditSubscription
-	}
-	if err != nil {
-		outcome = err.Error()
-	}
-	c.mu.Lock()
-	kind, who := c.credentials.Who(path)
-	c.mu.Unlock()
-	c.credentials.Audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path),
-		slog.String("kind", kind), slog.String("who", who), slog.String("outcome", outcome))
-}
-
-// Events of the audit log: entities that were created for a link, or deleted after it.
-const (
-	auditTemporaryQueue = "temporary_queue"
-	auditTemporaryTopic = "temporary_topic"
-	auditSubscription   = "subscription"
-)
 
 // Limits of temporary entities.
 const (
