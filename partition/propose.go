@@ -217,10 +217,6 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.notify()
 }
 
-// stepDown closes the group for submissions and reports whether it was open. Entries in flight end with
-// Unknown, because the next leader may still commit them. Commands that only waited are Refused.
-func (p *proposer) stepDown() bool { return p.endLeadership(Unknown, math.MaxUint64) }
-
 // close closes the proposer for good.
 func (p *proposer) close(inflight Outcome) {
 	p.mu.Lock()
@@ -229,7 +225,9 @@ func (p *proposer) close(inflight Outcome) {
 	p.endLeadership(inflight, math.MaxUint64)
 }
 
-// endLeadership ends a leadership of a term before the given one.
+// endLeadership ends a leadership of a term before the given one: it closes the group for submissions and reports whether it
+// was open. Entries in flight end with the given outcome: Unknown if the next leader may still commit them. Commands that only
+// waited are Refused.
 func (p *proposer) endLeadership(inflight Outcome, before uint64) bool {
 	p.mu.Lock()
 	if p.leading && p.term >= before {
@@ -410,7 +408,7 @@ func (p *proposer) propose(b *batch) {
 }
 
 // watchFuture waits for the future of an entry that takes long, for the errors that never reach apply. Raft never answers for an
-// entry that is committed and not yet applied when the instance ends; stepDown answers its callers.
+// entry that is committed and not yet applied when the instance ends; endLeadership answers its callers.
 func (p *proposer) watchFuture(b *batch, ended <-chan struct{}) {
 	answered := make(chan error, 1)
 	go func(f raft.ApplyFuture) { answered <- f.Error() }(b.future) // it may stay, so it refers to nothing else

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -189,7 +190,7 @@ func TestEveryEndOfAnEntryReleasesQueuedCommands(t *testing.T) {
 		queueCommands(p, 2, count)
 		p.compose(time.Now())
 		queueCommands(p, 1, count)
-		p.stepDown()
+		p.endLeadership(Unknown, math.MaxUint64)
 		if unknown != 2 || refused != 1 {
 			t.Errorf("%d answers are Unknown and %d Refused", unknown, refused)
 		}
