@@ -204,3 +204,32 @@ func (w *duplicateWindow) removeFromIndex(key *idKey) {
 func (w *duplicateWindow) raiseFloor(now fsm.Instant, span fsm.Millis) {
 	w.floor = max(w.floor, now-fsm.Instant(span)+1)
 }
+
+// seen reports whether an id is remembered at a time, and remembers it if not.
+func (w *duplicateWindow) seen(id []byte, now fsm.Instant, span fsm.Millis) bool {
+	key := keyOf(id)
+	if w.contains(&key, now, span) {
+		return true
+	}
+	w.remember(&key, now)
+	return false
+}
+
+// uniqueBytes returns the size of the payloads that are not duplicates; without a window none is. It repeats the work of the
+// look-ups, so it is called only if a queue is nearly full.
+func (w *duplicateWindow) uniqueBytes(messages []sentMessage, now fsm.Instant, span fsm.Millis) uint64 {
+	total := uint64(0)
+	batch := make(map[idKey]struct{}, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		if w != nil && len(m.id) > 0 {
+			key := keyOf(m.id)
+			if _, twice := batch[key]; twice || w.contains(&key, now, span) {
+				continue
+			}
+			batch[key] = struct{}{}
+		}
+		total += uint64(len(m.payload))
+	}
+	return total
+}

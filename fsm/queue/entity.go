@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -146,21 +145,5 @@ func (q *registry) enableSessions(x *entityState) {
 	x.sessions = newSessionTable(*q.arena.Generation())
 	for i := range x.subs {
 		x.subs[i].ix.EnableSessions(x.sessions)
-	}
-}
-
-// tombstone represents an entity that was deleted automatically.
-type tombstone struct{ id, topic fsm.EntityID }
-
-func (q *registry) findTombstone(id fsm.EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.tombstones, id, func(t tombstone, id fsm.EntityID) int { return cmp.Compare(t.id, id) })
-}
-
-// removeTombstones removes the tombstone of an entity, and those of its subscriptions: they are not
-// dropped one by one when their topic is.
-func (q *registry) removeTombstones(id fsm.EntityID) {
-	of := func(t tombstone) bool { return t.id == id || t.topic == id }
-	if slices.ContainsFunc(q.tombstones, of) {
-		q.tombstones = slices.DeleteFunc(slices.Clone(q.tombstones), of)
 	}
 }

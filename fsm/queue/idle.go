@@ -134,3 +134,19 @@ func (q *fences) FencedShards() []fsm.FencedShard {
 	}
 	return list
 }
+
+// tombstone represents an entity that was deleted automatically.
+type tombstone struct{ id, topic fsm.EntityID }
+
+func (q *registry) findTombstone(id fsm.EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.tombstones, id, func(t tombstone, id fsm.EntityID) int { return cmp.Compare(t.id, id) })
+}
+
+// removeTombstones removes the tombstone of an entity, and those of its subscriptions: they are not
+// dropped one by one when their topic is.
+func (q *registry) removeTombstones(id fsm.EntityID) {
+	of := func(t tombstone) bool { return t.id == id || t.topic == id }
+	if slices.ContainsFunc(q.tombstones, of) {
+		q.tombstones = slices.DeleteFunc(slices.Clone(q.tombstones), of)
+	}
+}

@@ -108,7 +108,7 @@ func (q *sending) checkMessages(x *entityState, messages []sentMessage) (size ui
 
 // checkQuota reports whether an entity with held bytes can store messages of a size.
 func (q *sending) checkQuota(x *entityState, held, size uint64, messages []sentMessage) fsm.Code {
-	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
+	if held+size > x.settings.MaxBytes && held+x.window.uniqueBytes(messages, q.times.Wall, x.settings.DuplicateWindow) > x.settings.MaxBytes {
 		return fsm.QuotaExceeded
 	}
 	if w := x.window; w != nil && w.tail-w.head+uint64(len(messages)) > windowIDsMax {
@@ -145,36 +145,12 @@ func (q *sending) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	return n
 }
 
-// uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
-// look-ups, so it is called only if a queue is nearly full.
-func (q *sending) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
-	total := uint64(0)
-	batch := make(map[idKey]struct{}, len(messages))
-	for i := range messages {
-		m := &messages[i]
-		if x.window != nil && len(m.id) > 0 {
-			key := keyOf(m.id)
-			if _, twice := batch[key]; twice || x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
-				continue
-			}
-			batch[key] = struct{}{}
-		}
-		total += uint64(len(m.payload))
-	}
-	return total
-}
-
 // checkDuplicate reports whether a message is a duplicate, which it counts, and remembers its id if not. A message
 // without an id is never one.
 func (q *sending) checkDuplicate(x *entityState, id []byte) bool {
-	if x.window == nil || len(id) == 0 {
+	if x.window == nil || len(id) == 0 || !x.window.seen(id, q.times.Wall, x.settings.DuplicateWindow) {
 		return false
 	}
-	key := keyOf(id)
-	if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
-		x.totals.Duplicates++
-		return true
-	}
-	x.window.remember(&key, q.times.Wall)
-	return false
+	x.totals.Duplicates++
+	return true
 }

@@ -6,14 +6,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/totals"
 )
 
-// lostCode returns the code of a transaction that settles a lock that has ended.
-func (sub *subqueue) lostCode(l fsm.LockID) fsm.Code {
-	if _, found := sub.ix.Seek(l.Sequence); found && sub.ix.DeliversBySession() {
-		return fsm.SessionLockLost // the message still exists: it was returned with its session
-	}
-	return fsm.MessageLockLost
-}
-
 // settle ends locks, each independently.
 func (q *receiving) settle(c fsm.SettleMessages) fsm.Result {
 	if !fsm.Within(len(c.Settlements), fsm.CommandSettlementsMax) || !c.Address.Valid() {
@@ -144,20 +136,4 @@ func (q *receiving) renew(c fsm.RenewLocks) fsm.Result {
 	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	return res
-}
-
-// CheckLocks returns for each lock OK if it is held, otherwise the code with which a transaction that settles it
-// would be refused. It changes nothing.
-func (q *receiving) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
-	sub, code := q.findSubQueue(a)
-	codes := make([]fsm.Code, len(locks))
-	for i, l := range locks {
-		if codes[i] = code; code != fsm.OK {
-			continue
-		}
-		if _, _, held := sub.ix.FindLocked(l); !held {
-			codes[i] = sub.lostCode(l)
-		}
-	}
-	return codes
 }

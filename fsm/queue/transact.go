@@ -382,3 +382,27 @@ func (t *dryRun) transfer(p *transactionTransfer) fsm.Code {
 	own := x.subs[fsm.TransferQueue].ix.Bytes() + x.subs[fsm.TransferDeadLetterQueue].ix.Bytes()
 	return t.checkQuota(t.changesOf(x.topic), own+s.moved)
 }
+
+// lostCode returns the code of a transaction that settles a lock that has ended.
+func (sub *subqueue) lostCode(l fsm.LockID) fsm.Code {
+	if _, found := sub.ix.Seek(l.Sequence); found && sub.ix.DeliversBySession() {
+		return fsm.SessionLockLost // the message still exists: it was returned with its session
+	}
+	return fsm.MessageLockLost
+}
+
+// CheckLocks returns for each lock OK if it is held, otherwise the code with which a transaction that settles it
+// would be refused. It changes nothing.
+func (q *receiving) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
+	sub, code := q.findSubQueue(a)
+	codes := make([]fsm.Code, len(locks))
+	for i, l := range locks {
+		if codes[i] = code; code != fsm.OK {
+			continue
+		}
+		if _, _, held := sub.ix.FindLocked(l); !held {
+			codes[i] = sub.lostCode(l)
+		}
+	}
+	return codes
+}
