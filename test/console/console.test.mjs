@@ -596,7 +596,7 @@ describe("without a key, on the machine of the member", () => {
   test("every page passes axe, dark and light, wide and narrow", async (t) => {
     await m.cli("queue", "create", "pictured");
     await m.cli("message", "send", "pictured", '{"order": 7}');
-    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", connections: "/connections", clients: "/queues/pictured?tab=clients", connect: "/connect" };
+    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", audit: "/audit", connections: "/connections", clients: "/queues/pictured?tab=clients", connect: "/connect" };
     for (const colorScheme of ["light", "dark"]) {
       for (const width of [1280, 390]) {
         const page = await open(t, `${m.server}/console`, { colorScheme, viewport: { width, height: 900 } });
@@ -767,6 +767,47 @@ describe("with keys", () => {
       if (name.startsWith("counted-")) {
         await m.cli("queue", "delete", name, "--yes");
       }
+    }
+  });
+
+  test("the audit page shows the events of all members and filters them, and a key of a namespace is refused", async (t) => {
+    const { primaryKey } = await m.cli("key", "create", "clerk", "--rights", "manage,send,listen");
+    await m.cli("queue", "create", "audited-a");
+    const clerk = await open(t, `${m.members[1].admin}/console`);
+    await signIn(clerk, "clerk", primaryKey);
+    await clerk.getByRole("link", { name: "Queues and topics" }).click();
+    await button(clerk, "Create").click();
+    await dialog(clerk).getByLabel("Name", { exact: true }).fill("audited-b");
+    await button(dialog(clerk), "Create").click();
+    await clerk.getByRole("heading", { name: "audited-b", level: 1 }).waitFor();
+    assert.equal(await clerk.getByRole("link", { name: "Audit" }).count(), 0);
+    await visit(clerk, "/audit");
+    await clerk.getByRole("alert").filter({ hasText: /right|access|Unauthorized|authoriz|operator/i }).waitFor();
+
+    const page = await open(t, `${m.server}/console`);
+    await signIn(page, "RootManageSharedAccessKey", "SAS_KEY_VALUE");
+    await page.getByRole("link", { name: "Audit" }).click();
+    const rows = page.getByRole("region", { name: "Audit events" }).getByRole("row");
+    await page.getByLabel("Filter by text").fill("AUDITED-");
+    await until(async () => assert.equal(await rows.count(), 1 + 2));
+    assert.match(await rows.nth(1).innerText(), /clerk\s+create queue\s+audited-b\s+OK/); // the newest first
+    const { events } = await m.cli("audit", "list");
+    for (const [i, name] of ["audited-b", "audited-a"].entries()) {
+      const { member, fields } = events.find((e) => e.fields.name === name && e.event === "admin_change");
+      for (const text of [member, fields.who, fields.peer]) {
+        await rows.nth(i + 1).getByRole("cell", { name: text, exact: true }).waitFor();
+      }
+    }
+    await page.getByLabel("Who").selectOption("clerk");
+    await until(async () => assert.equal(await rows.count(), 1 + 1));
+    await page.getByLabel("Filter by text").fill("/v1/audit");
+    await page.getByLabel("Action").selectOption("right missing");
+    await rows.filter({ hasText: "clerk" }).filter({ hasText: "/v1/audit" }).first().waitFor();
+    await page.getByLabel("Filter by text").fill("nothing has this");
+    await page.getByText("No event meets these conditions.").waitFor();
+    await m.cli("key", "delete", "clerk");
+    for (const name of ["audited-a", "audited-b"]) {
+      await m.cli("queue", "delete", name, "--yes");
     }
   });
 

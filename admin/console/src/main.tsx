@@ -3,6 +3,7 @@ import "./style.css";
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Access } from "./access";
+import { Audit } from "./audit";
 import { call, type Namespace, readOnly, Refusal, session, signedInAs, signIn } from "./api";
 import { Connections } from "./clients";
 import { Cluster } from "./cluster";
@@ -21,6 +22,7 @@ const pages = [
   { page: "connections", title: "Connections" },
   { page: "cluster", title: "Cluster" },
   { page: "access", title: "Access" },
+  { page: "audit", title: "Audit" },
   { page: "connect", title: "Connect" },
 ];
 
@@ -163,7 +165,7 @@ function App() {
   if (caller === "sign in") {
     return <SignIn onDone={start} notice={notice} />;
   }
-  const visible = pages.filter((p) => p.page === "connect" || (p.page === "cluster" ? caller.operator : caller.manager));
+  const visible = pages.filter((p) => p.page === "connect" || (p.page === "cluster" || p.page === "audit" ? caller.operator : caller.manager));
   const choose = (name: string) => {
     session.namespace = name;
     setNamespace(name);
@@ -225,6 +227,8 @@ function Page({ page, name, query, operator }: ReturnType<typeof useRoute> & { o
       return <Cluster />;
     case "access":
       return <Access operator={operator} />;
+    case "audit":
+      return <Audit />;
     case "connect":
       return <Connect />;
   }
