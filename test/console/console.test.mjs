@@ -1,7 +1,8 @@
 // Each action of the console is checked by its effect on the cluster, as the command line or an SDK sees it.
 import assert from "node:assert/strict";
-import { readFileSync, mkdirSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
@@ -279,6 +280,20 @@ describe("without a key, on the machine of the member", () => {
     await page.getByRole("region", { name: "Links" }).getByRole("row").filter({ hasText: "eve" }).waitFor();
     await page.reload(); // the view has a URL
     await page.getByRole("region", { name: "Links" }).getByRole("row").filter({ hasText: "eve" }).waitFor();
+    const row = page.getByRole("region", { name: "Connections" }).getByRole("row").filter({ hasText: id });
+    const cell = async (title) => {
+      const titles = await page.getByRole("region", { name: "Connections" }).getByRole("columnheader").allInnerTexts();
+      return row.getByRole("cell").nth(titles.findIndex((text) => text.startsWith(title))).innerText();
+    };
+    const sender = client.createSender("linked");
+    await until(async () => {
+      await sender.sendMessages([1, 2, 3].map((body) => ({ body, sessionId: "eve" })));
+      assert.ok((await cell("From it/s")) > 0 && (await cell("To it/s")) === "0");
+    });
+    const { received, delivered } = await connection();
+    assert.ok(received > 3 && delivered === 1, `the command line counts ${received} messages from the client and ${delivered} to it`);
+    await page.locator("dl.properties div").filter({ hasText: "Messages from it" }).getByText(String(received), { exact: true }).waitFor();
+    assert.match(await cell("Memory"), /^[\d.]+ (B|KiB|MiB)$/);
     await button(page, `Close connection ${id}`).click();
     await button(dialog(page), "Close").click();
     await dialog(page).waitFor({ state: "detached" });
@@ -439,6 +454,22 @@ describe("without a key, on the machine of the member", () => {
     await dialog(page).getByRole("button", { name: /^Start/ }).click();
     await dialog(page).waitFor({ state: "detached" });
     await until(async () => assert.equal((await replicas()).length, 3), 30_000);
+  });
+
+  test("the disks of all members and the age of the last backup of each partition are shown", async (t) => {
+    const page = await open(t, `${m.server}/console/cluster`);
+    const partitions = page.getByRole("region", { name: "Partitions" }).getByRole("row");
+    await partitions.filter({ hasText: "not known" }).first().waitFor();
+    const rows = (await partitions.count()) - 1;
+    assert.equal(await partitions.filter({ hasText: "not known" }).count(), rows);
+    const { bsize, blocks } = statfsSync(tmpdir()); // where the members are
+    const size = `of ${Math.round((bsize * blocks) / 2 ** 30)} GiB`;
+    const members = page.getByRole("region", { name: "Members" }).getByRole("row");
+    await until(async () => assert.equal(await members.filter({ hasText: size }).count(), 3, size));
+    const dir = mkdtempSync(join(tmpdir(), "peeklock-console-backup-"));
+    t.after(() => rmSync(dir, { recursive: true, force: true }));
+    await m.cli("cluster", "backup", join(dir, "copy"));
+    await until(async () => assert.equal(await partitions.filter({ hasText: / s ago/ }).count(), rows));
   });
 
   test("a rule of access is created, regenerated and revoked, and its keys work and stop working", async (t) => {

@@ -306,6 +306,10 @@ export interface Connection {
   product?: string;
   version?: string;
   sessions: number;
+  received: number; // messages from the client since it connected
+  delivered: number; // to the client
+  memoryBytes: number;
+  restricted?: boolean; // memory is short, and it holds more than its fair share
   linkCount: number;
   links: Link[];
 }
@@ -343,6 +347,13 @@ export interface Status {
   members: Member[];
   partitions: Partition[];
   formatLevel: number;
+}
+
+/** Storage is the disks of members, and the last backup of each partition that was read from a member since that started. */
+export interface Storage {
+  members: { id: string; name: string; diskBytes: number; freeBytes: number }[];
+  backups: { partition: number; at: string; bytes: number }[];
+  unreachable?: string[];
 }
 
 /** Condition is something that needs attention, as `peeklock doctor` reports it. */

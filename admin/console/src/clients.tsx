@@ -1,8 +1,8 @@
-import { useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { call, type Connection, type Link, readOnly, session } from "./api";
 import { HowToConnect } from "./connect";
 import { urlOf, useQuery } from "./route";
-import { Confirm, Field, number, Table, time, useLoad, Waiting } from "./ui";
+import { bytes, Confirm, Field, type Loaded, number, rate, Table, time, useLoad, Waiting } from "./ui";
 
 const every = 5000; // milliseconds
 const perPage = 500; // connections; the most that the API returns
@@ -29,6 +29,30 @@ async function connectionsOf(signal: AbortSignal): Promise<Found> {
   }
 }
 
+/** Rates are messages per second from and to a client. */
+interface Rates {
+  received: number;
+  delivered: number;
+}
+
+/** useRates compares the connections of each list with those of the one before. */
+function useRates({ data, at }: Loaded<Found>): Map<string, Rates> {
+  const before = useRef({ of: new Map<string, Connection>(), at: 0 });
+  const rates = useRef(new Map<string, Rates>());
+  useMemo(() => {
+    const seconds = (at! - before.current.at) / 1000;
+    const last = before.current.of;
+    before.current = { of: new Map(data?.connections.map((c) => [c.id, c])), at: at! };
+    rates.current = new Map(
+      data?.connections.flatMap((c) => {
+        const old = last.get(c.id);
+        return old ? [[c.id, { received: (c.received - old.received) / seconds, delivered: (c.delivered - old.delivered) / seconds }] as const] : [];
+      }),
+    );
+  }, [at]);
+  return rates.current;
+}
+
 const clientOf = (c: Connection) => c.keys?.join(", ") ?? "";
 const libraryOf = (c: Connection) => [c.product, c.version].filter(Boolean).join(" ");
 const sum = (links: Link[], of: (l: Link) => number) => links.reduce((total, l) => total + of(l), 0);
@@ -49,6 +73,7 @@ export function Connections() {
   const [filter, setFilter] = useQuery("filter");
   const [open, setOpen] = useQuery("connection");
   const [closing, setClosing] = useState<Connection>();
+  const rates = useRates(loaded);
   const all = loaded.data?.connections ?? [];
   const wanted = filter.toLowerCase();
   const rows = all.filter((c) => [c.id, clientOf(c), c.remote, c.container, libraryOf(c), c.member, ...c.links.map((l) => l.entity)].some((text) => text?.toLowerCase().includes(wanted)));
@@ -84,6 +109,9 @@ export function Connections() {
               { title: "Library", value: libraryOf },
               { title: "Member", value: (c) => c.member },
               { title: "Since", value: (c) => c.since, show: (c) => time(c.since) },
+              { title: "From it/s", value: (c) => rates.get(c.id)?.received ?? 0, numeric: true, show: (c) => rate(rates.get(c.id)?.received) },
+              { title: "To it/s", value: (c) => rates.get(c.id)?.delivered ?? 0, numeric: true, show: (c) => rate(rates.get(c.id)?.delivered) },
+              { title: "Memory", value: (c) => c.memoryBytes, numeric: true, show: (c) => <Memory of={c} /> },
               { title: "Links", value: (c) => c.linkCount, numeric: true },
               { title: "Credit", value: (c) => sum(c.links, (l) => l.credit), numeric: true },
               { title: "Unsettled", value: (c) => sum(c.links, (l) => l.unsettled), numeric: true },
@@ -119,6 +147,15 @@ export function Connections() {
   );
 }
 
+/** Memory is what a connection holds of the memory of its member. */
+function Memory({ of: c }: { of: Connection }) {
+  return (
+    <>
+      {bytes(c.memoryBytes)} {c.restricted && <span class="badge bad">above its share</span>}
+    </>
+  );
+}
+
 function Detail({ of: c }: { of: Connection }) {
   return (
     <section aria-label={`Connection ${c.id}`}>
@@ -128,6 +165,8 @@ function Detail({ of: c }: { of: Connection }) {
           ["Container", c.container ?? ""],
           ["Last bytes received", time(c.lastRead)],
           ["AMQP sessions", number(c.sessions)],
+          ["Messages from it", number(c.received)],
+          ["Messages to it", number(c.delivered)],
         ].map(([k, v]) => (
           <div key={k}>
             <dt>{k}</dt>

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks";
-import { call, type Member, type Move, type Partition, type PlannedMove, readOnly, type Status } from "./api";
+import { call, type Member, type Move, type Partition, type PlannedMove, readOnly, type Status, type Storage } from "./api";
 import { ClusterConditions } from "./overview";
-import { bytes, Check, Confirm, Dialog, Failed, Field, Form, number, Select, Table, useLoad, Waiting } from "./ui";
+import { age, bytes, Check, Confirm, Dialog, Failed, Field, Form, number, Select, Table, time, useLoad, Waiting } from "./ui";
 
 const every = 2000; // milliseconds
+const storageEvery = 10_000; // milliseconds
 
 export function Cluster() {
   const loaded = useLoad(
@@ -18,6 +19,9 @@ export function Cluster() {
     [],
     every,
   );
+  const storage = useLoad((signal) => call<Storage>("GET", "/v1/storage", undefined, signal), [], storageEvery);
+  const disks = new Map(storage.data?.members.map((m) => [m.id, m]));
+  const backups = new Map(storage.data?.backups.map((b) => [b.partition, b]));
   const [error, setError] = useState<Error>();
   const [removing, setRemoving] = useState<Member>();
   const [changing, setChanging] = useState<Member>();
@@ -49,6 +53,8 @@ export function Cluster() {
             Cluster {d.status.clusterId}, format level {d.status.formatLevel}
           </p>
           <h2>Members</h2>
+          {!loaded.error && <Failed error={storage.error} at={storage.data && storage.at} />}
+          {!!storage.data?.unreachable?.length && <p class="failed">These members did not answer about their disks and backups: {storage.data.unreachable.join(", ")}.</p>}
           <Table
             name="Members"
             rows={d.members}
@@ -61,6 +67,15 @@ export function Cluster() {
               { title: "Weight", value: (m) => m.weight ?? 0, numeric: true },
               { title: "Leads", value: (m) => m.leads, numeric: true },
               { title: "Replicas", value: (m) => m.holds, numeric: true },
+              {
+                title: "Disk free",
+                value: (m) => free(disks.get(m.id)),
+                show: (m) => {
+                  const disk = disks.get(m.id);
+                  return disk?.diskBytes ? `${bytes(disk.freeBytes)} of ${bytes(disk.diskBytes)}, ${Math.floor(free(disk) * 100)} %` : "";
+                },
+                numeric: true,
+              },
               { title: "AMQP", value: (m) => m.amqp },
               { title: "Version", value: (m) => m.version },
               {
@@ -110,6 +125,7 @@ export function Cluster() {
             </>
           )}
           <h2>Partitions</h2>
+          <p class="quiet">A member knows the backups that were read from it since it started.</p>
           {!readOnly && (
             <p>
               <button
@@ -139,6 +155,14 @@ export function Cluster() {
               { title: "Messages", value: (p) => p.messages, numeric: true },
               { title: "Applied", value: (p) => p.applied, numeric: true },
               { title: "Heard from the leader", value: (p) => p.contactNs, numeric: true, show: (p) => (p.contactNs ? `${number(Math.round(p.contactNs / 1e6))} ms ago` : "") },
+              {
+                title: "Last backup",
+                value: (p) => backups.get(p.id)?.at ?? "",
+                show: (p) => {
+                  const last = backups.get(p.id);
+                  return last ? <span title={`${time(last.at)}, ${bytes(last.bytes)}`}>{age(Date.parse(last.at))} ago</span> : storage.data && "not known";
+                },
+              },
               {
                 title: "Change",
                 value: () => "",
@@ -260,6 +284,9 @@ export function Cluster() {
     </>
   );
 }
+
+/** free is the part of a disk that is free, 0 to 1. */
+const free = (disk?: { diskBytes: number; freeBytes: number }) => (disk?.diskBytes ? disk.freeBytes / disk.diskBytes : 0);
 
 function States({ of: m }: { of: Member }) {
   const flags = [m.drained && "drained", m.readOnly && "accepts no new messages", m.clockOff && "wrong clock"].filter(Boolean);

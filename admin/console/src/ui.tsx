@@ -122,7 +122,7 @@ export function bytes(n: number | undefined): string {
 /** age writes the time since a moment, in milliseconds since 1970. */
 export function age(at: number): string {
   const seconds = Math.max(0, Math.round((Date.now() - at) / 1000));
-  return seconds < 120 ? `${seconds} s` : `${number(Math.round(seconds / 60))} min`;
+  return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${number(Math.round(seconds / 60))} min` : seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${number(Math.round(seconds / 86_400))} days`;
 }
 
 export const time = (text?: string) => (text ? new Date(text).toLocaleString() : "");
