@@ -842,6 +842,48 @@ describe("with keys", () => {
     }
   });
 
+  test("a dead letter of a subscription is edited and returns to it alone, unless the key lacks the right", async (t) => {
+    const key = await m.cli("key", "create", "mender", "--rights", "manage,send,listen");
+    const one = "offers/Subscriptions/one";
+    await m.cli("topic", "create", "offers");
+    await m.cli("subscription", "create", one, "--sql", "price < 10");
+    await m.cli("subscription", "create", "offers/Subscriptions/two");
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    await client.createSender("offers").sendMessages({ body: "7 coins", messageId: "m-7", applicationProperties: { price: 7 } });
+    const receiver = client.createReceiver("offers", "one");
+    const [bad] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    await receiver.deadLetterMessage(bad, { deadLetterReason: "no coins" });
+
+    const page = await open(t, `${m.server}/console`);
+    await signIn(page, "mender", key.primaryKey);
+    await page.getByRole("link", { name: "Queues and topics" }).waitFor();
+    await visit(page, `/subscriptions/${one}?subQueue=deadLetter`);
+    await button(page, "Browse").click();
+    await page.getByRole("region", { name: "Messages" }).getByRole("row").nth(1).getByRole("button").click();
+    await button(page, "Edit and send again").click();
+    await dialog(page).getByLabel("Body").fill('"700 cents"'); // the SDK writes text as JSON
+    await dialog(page).getByLabel("Value", { exact: true }).first().fill("700"); // its rule would not select it
+    await m.cli("key", "update", "mender", "--rights", "listen");
+    await until(async () => {
+      await button(dialog(page), "Send again").click();
+      await dialog(page).getByRole("alert").filter({ hasText: /right|access|Unauthorized|authoriz/i }).waitFor({ timeout: 2000 });
+    }, 20_000);
+    assert.equal((await m.cli("subscription", "show", one)).counts.deadLetter, 1);
+    await m.cli("key", "update", "mender", "--rights", "manage,send,listen");
+    await until(async () => {
+      await button(dialog(page), "Send again").click({ timeout: 2000 });
+      await page.getByText("One message was sent again").waitFor({ timeout: 2000 });
+    }, 20_000);
+    const [again] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10_000 });
+    assert.deepEqual([again.body, again.messageId, { ...again.applicationProperties }], ["700 cents", "m-7", { price: 700 }]);
+    await receiver.completeMessage(again);
+    const [first, second] = await Promise.all([one, "offers/Subscriptions/two"].map(async (name) => (await m.cli("subscription", "show", name)).counts));
+    assert.deepEqual([first.active, first.deadLetter, second.active], [0, 0, 1]);
+    await m.cli("key", "delete", "mender");
+    await m.cli("topic", "delete", "offers", "--yes");
+  });
+
   test("a key that may only listen sees no page of administration", async (t) => {
     const page = await open(t, `${m.server}/console`);
     await signIn(page, "watcher", watcher.primaryKey);

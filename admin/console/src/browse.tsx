@@ -403,7 +403,7 @@ function SendAgain({ message: m, name, subQueue, topic, onClose, onDone }: { mes
   const [body, setBody] = useState(m.body);
   const [properties, setProperties] = useState(() => propertiesOf(old));
   const [newId, setNewId] = useState(false);
-  const [to, setTo] = useState(topic);
+  const [to, setTo] = useState("");
   const send = async () => {
     const set = valuesOf(properties);
     await call("POST", `/v1/redrive/${path(name)}`, {
@@ -430,7 +430,7 @@ function SendAgain({ message: m, name, subQueue, topic, onClose, onDone }: { mes
         )}
         <Properties list={properties} onChange={setProperties} />
         <Check label="A new message id, instead of the same" value={newId} onValue={setNewId} />
-        <Field label="To" value={to} required={!!topic} onValue={setTo} hint={topic ? "A topic sends it to all its subscriptions. To return it to this subscription alone, send it again without changes" : "Empty: to this queue"} spellcheck={false} />
+        <Field label="To" value={to} onValue={setTo} hint={topic ? `Empty: to this subscription alone, whatever its rules say. The topic ${topic} sends it to all its subscriptions` : "Empty: to this queue"} spellcheck={false} />
       </Form>
     </Dialog>
   );
