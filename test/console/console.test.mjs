@@ -624,30 +624,81 @@ describe("without a key, on the machine of the member", () => {
     assert.ok(!(await m.cli("queue", "list")).some((q) => q.name === "keyed"));
   });
 
-  test("every page passes axe, dark and light, wide and narrow", async (t) => {
+  test("every page and dialog passes axe, dark and light, wide and narrow", async (t) => {
     await m.cli("queue", "create", "pictured");
-    await m.cli("message", "send", "pictured", '{"order": 7}');
-    const places = { overview: "", entities: "/entities", queue: "/queues/pictured", send: "/queues/pictured?tab=send", settings: "/queues/pictured?tab=settings", cluster: "/cluster", access: "/access", audit: "/audit", connections: "/connections", clients: "/queues/pictured?tab=clients", connect: "/connect" };
-    for (const colorScheme of ["light", "dark"]) {
+    await m.cli("message", "send", "pictured", '{"order": 7}', "bad");
+    await m.cli("message", "receive", "pictured", "--dead-letter", "--reason", "no order");
+    await m.cli("queue", "create", "drawers", "--requires-session");
+    await m.cli("message", "send", "drawers", "sock", "--session", "left");
+    await m.cli("topic", "create", "drawn");
+    await m.cli("subscription", "create", "drawn/Subscriptions/large", "--sql", "amount > 100");
+    await m.cli("message", "send", "drawn", "large", "--property", "amount:=700");
+    const places = {
+      overview: "",
+      entities: "/entities",
+      queue: "/queues/pictured",
+      send: "/queues/pictured?tab=send",
+      settings: "/queues/pictured?tab=settings",
+      clients: "/queues/pictured?tab=clients",
+      sessions: "/queues/drawers?tab=sessions",
+      topic: "/topics/drawn",
+      subscription: "/subscriptions/drawn/Subscriptions/large",
+      rules: "/subscriptions/drawn/Subscriptions/large?tab=rules",
+      cluster: "/cluster",
+      access: "/access",
+      audit: "/audit",
+      connections: "/connections",
+      connect: "/connect",
+    };
+    const dialogs = {
+      entities: ["Create"],
+      settings: ["Delete"],
+      sessions: ["State of session left"],
+      topic: ["Create a subscription"],
+      subscription: ["Delete all messages"],
+      rules: ["Add a rule"],
+      cluster: ["Zone and weight", "Replace", "Move", "Plan a rebalance"],
+      access: ["Create a rule", "Create a namespace", "Limits and use of default"],
+    };
+    /** check runs axe on what is shown, at both widths. */
+    const check = async (page, name, within) => {
       for (const width of [1280, 390]) {
-        const page = await open(t, `${m.server}/console`, { colorScheme, viewport: { width, height: 900 } });
-        for (const [name, path] of Object.entries(places)) {
-          await page.goto(`${m.server}/console${path}`);
-          await page.getByRole("heading", { level: 1 }).waitFor();
-          await page.getByText("Loading…").first().waitFor({ state: "detached" });
-          if (pictures) {
-            mkdirSync(pictures, { recursive: true });
-            await page.screenshot({ path: join(pictures, `${name}-${colorScheme}-${width}.png`), fullPage: true });
-          }
-          await page.evaluate(axe);
-          const { violations } = await page.evaluate(() => globalThis.axe.run());
-          assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), [], `${name}, ${colorScheme}, ${width}`);
-          const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-          assert.equal(wider > 0, false, `${name} at ${width} is ${wider} pixels too wide`);
+        await page.setViewportSize({ width, height: 900 });
+        if (pictures) {
+          mkdirSync(pictures, { recursive: true });
+          await page.screenshot({ path: join(pictures, `${name}-${width}.png`), fullPage: within === "body" });
         }
-        await page.context().close();
+        const { violations } = await page.evaluate((at) => globalThis.axe.run(at === "body" ? document : at), within);
+        assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), [], `${name}, ${width}`);
+        const wider = await page.evaluate((at) => Math.max(...[document.documentElement, document.querySelector(at)].map((e) => e.scrollWidth - e.clientWidth)), within);
+        assert.equal(wider > 0, false, `${name} at ${width} is ${wider} pixels too wide`);
       }
-    }
+    };
+    const look = async (colorScheme) => {
+      const page = await open(t, `${m.server}/console`, { colorScheme });
+      for (const [name, path] of Object.entries(places)) {
+        await page.setViewportSize({ width: 1280, height: 900 });
+        await page.goto(`${m.server}/console${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        await page.getByText("Loading…").first().waitFor({ state: "detached" });
+        await page.evaluate(axe);
+        await check(page, `${name}-${colorScheme}`, "body");
+        for (const label of dialogs[name] ?? []) {
+          await button(page, label).first().click();
+          await dialog(page).getByRole("button").first().waitFor();
+          await check(page, `${label.toLowerCase().replaceAll(" ", "-")}-dialog-${colorScheme}`, "dialog");
+          await page.keyboard.press("Escape");
+          await dialog(page).waitFor({ state: "detached" });
+        }
+      }
+      await page.goto(`${m.server}/console/queues/pictured?subQueue=deadLetter`);
+      await page.getByRole("region", { name: "Messages" }).getByRole("row").nth(1).getByRole("button").click();
+      await page.evaluate(axe);
+      await check(page, `dead-letter-${colorScheme}`, "body");
+      await button(page, "Edit and send again").click();
+      await check(page, `edit-dialog-${colorScheme}`, "dialog");
+    };
+    await Promise.all(["light", "dark"].map(look));
   });
 });
 
