@@ -82,44 +82,66 @@ func TestReceiversAreClosedAfterALongRefusal(t *testing.T) {
 	})
 }
 
-// TestKeptClosesAreBoundedAndComeInBatches: of more receivers than the limit, the first are kept; the partition gets one
-// batch after the other.
-func TestKeptClosesAreBoundedAndComeInBatches(t *testing.T) {
+// TestClosesAreBounded: of very many receivers that are closed at a time, few have a place among the outstanding requests, so that a
+// send does not wait behind them; the others are kept up to a limit, and follow one after the other.
+func TestClosesAreBounded(t *testing.T) {
 	t.Parallel()
-	group := &fakegroup.Group{} // without a leader
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestClient(t, group, nil)
-	const alreadyWaiting = outstandingMax + waitingRequestsMax
-	for id := range uint64(alreadyWaiting + keptClosesMax) {
-		client.closeReceiver(id, false) // beyond alreadyWaiting, refused at once and kept
+	for id := range uint64(keptClosesMax + 10) {
+		client.closeReceiver(id)
 	}
-	now := time.Now().Add(2 * client.timing.Retry)
-	client.timing.Retry = time.Hour
-	client.tick(now) // gives up the first, beyond the limit
-	open := func() int { return len(client.closes.receivers) + client.closes.outstanding }
-	if client.mu.Lock(); open() != keptClosesMax {
-		t.Errorf("%d are kept, want %d", open(), keptClosesMax)
+	group.Await(t, closesMax, 0)
+	client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("m")}}}, func(fsm.Result) {})
+	group.Await(t, closesMax+1, 0)
+	outstanding := group.Take()
+	if len(outstanding) != closesMax+1 {
+		t.Fatalf("%d requests are outstanding, want %d closes and a send", len(outstanding), closesMax)
+	}
+	client.mu.Lock()
+	if open := len(client.closes.receivers) + client.closes.outstanding; open != keptClosesMax {
+		t.Errorf("%d closes are open, want %d", open, keptClosesMax)
 	}
 	client.mu.Unlock()
+	for i, s := range outstanding[:closesMax] {
+		if id := closedReceiver(t, s.Command); id != uint64(i) {
+			t.Fatalf("closed %d, want %d", id, i)
+		}
+		s.Done(done(fsm.OK))
+		group.Await(t, 1, 0)
+		next := group.Take()
+		if id := closedReceiver(t, next[0].Command); len(next) != 1 || id != uint64(closesMax+i) {
+			t.Fatalf("closed %d and %d more, want %d", id, len(next)-1, closesMax+i)
+		}
+	}
+}
+
+// TestFailedClosesComeAgain: closes that failed are submitted again when none is outstanding, at most once in closeAgainMin.
+func TestFailedClosesComeAgain(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	for next := uint64(alreadyWaiting); next < alreadyWaiting+3*closeBatchMax; {
-		group.Await(t, closeBatchMax, 0)
-		batch := group.Take()
-		if len(batch) != closeBatchMax {
-			t.Fatalf("a batch of %d", len(batch))
-		}
-		for _, s := range batch {
-			if id := closedReceiver(t, s.Command); id != next {
-				t.Fatalf("closed %d, want %d", id, next)
-			}
-			next++
+	client := newTestClient(t, group, nil)
+	for id := range uint64(closesMax + 1) {
+		client.closeReceiver(id)
+	}
+	now := time.Now()
+	for round := range 2 {
+		group.Await(t, closesMax, 0)
+		for _, s := range group.Take() {
 			client.tick(now.Add(2 * closeAgainMin)) // adds nothing while one is outstanding
-			s.Done(done(fsm.OK))
+			s.Done(done(fsm.ServerBusy))
 		}
-		client.tick(now.Add(closeAgainMin - 1))
 		if early := group.Take(); len(early) > 0 {
-			t.Fatalf("%d too early", len(early))
+			t.Fatalf("round %d: %d closes came at once", round, len(early))
 		}
-		now = now.Add(closeAgainMin)
+		now = now.Add(2 * closeAgainMin)
 		client.tick(now)
+	}
+	group.Await(t, closesMax, 0)
+	client.tick(now.Add(closeAgainMin - 1))
+	if n := len(group.Take()); n != closesMax {
+		t.Errorf("%d closes came again, want %d", n, closesMax)
 	}
 }

@@ -188,7 +188,7 @@ func (r *Receiver) Close() bool {
 	switch {
 	case !first:
 	case idle && used:
-		client.closeReceiver(r.id, false)
+		client.closeReceiver(r.id)
 	default:
 		r.Cancel() // finish then frees the receiver id
 	}
@@ -227,7 +227,7 @@ func (c *lockCall) finish(result fsm.Result) {
 	}
 	c.done(result)
 	if closed {
-		client.closeReceiver(r.id, false)
+		client.closeReceiver(r.id)
 	}
 }
 
