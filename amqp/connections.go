@@ -128,8 +128,9 @@ func (c *conn) describe(namespace fsm.NamespaceID) (topology.Connection, bool) {
 		ID: c.id(), Number: c.number, Member: c.config.ContainerID, NamespaceID: c.credentials.Namespace(), Since: c.started.UTC(),
 		LastRead: time.Unix(0, c.lastRead.Load()).UTC(), Remote: c.peer.RemoteAddr().String(), TLS: tlsState(c.peer).HandshakeComplete,
 		Keys: c.credentials.Names(), Container: c.clientID, Sessions: len(c.sessions), LinkCount: c.links.open, Links: []topology.Link{},
-		Received: c.stats.allReceived + c.stats.received, Delivered: c.stats.allDelivered + c.stats.delivered, MemoryBytes: c.heldBytes(), Restricted: c.memory.restricted(),
+		MemoryBytes: c.heldBytes(), Restricted: c.memory.restricted(),
 	}
+	d.Received, d.Delivered = c.stats.Messages()
 	if c.library != (unique.Handle[clientLibrary]{}) {
 		d.Product, d.Version = c.library.Value().product, c.library.Value().version
 	}

@@ -85,6 +85,11 @@ func (t *Totals) CountRefusal(condition wire.Symbol) {
 // IsCounted reports whether something was counted that is not reported.
 func (t *Connection) IsCounted() bool { return t.counted }
 
+// Messages returns the messages that the connection has received from its client and delivered to it since it was opened.
+func (t *Connection) Messages() (received, delivered uint64) {
+	return t.allReceived + t.Received, t.allDelivered + t.Delivered
+}
+
 // Report adds the counts, and the changes of the numbers of sessions and links, to the totals.
 func (t *Connection) Report(all *Totals, sessions, links int) {
 	if sessions != t.sessions {
@@ -98,7 +103,7 @@ func (t *Connection) Report(all *Totals, sessions, links int) {
 	if !t.counted {
 		return
 	}
-	t.allReceived, t.allDelivered = t.allReceived+t.received, t.allDelivered+t.delivered
+	t.allReceived, t.allDelivered = t.Messages()
 	for _, f := range []struct {
 		from *uint64
 		to   *atomic.Uint64
