@@ -23,7 +23,9 @@ const (
 	pageBytesMax    = 1 << 20           // of one peek; its first message may be larger
 	scansMax        = account.ScansMax  // requests at the same time; further ones are refused with ServerBusy
 	scanWithin      = 2 * time.Second   // how long a request waits for messages that others of its key hold in memory
-	copiesOfMessage = 3                 // of a message: as it is stored, encoded, and in JSON
+	// AnswerBytesMax bounds all messages of an answer; the first is answered whatever its size.
+	AnswerBytesMax  = 8 << 20
+	copiesOfMessage = 3 // of a message: as it is stored, encoded, and in JSON
 )
 
 // Broker is the interface of a Finder to the cluster: the methods of the same names of the gateway's Broker.

@@ -21,7 +21,6 @@ const (
 	PeekMessagesNormal = 100     // without a wish
 	PeekBodyMax        = 4 << 20 // bytes of one body
 	PeekBodyNormal     = 64 << 10
-	AnswerBytesMax     = 8 << 20 // bytes of all messages; the first is answered whatever its size
 )
 
 // Peek returns at most most (1 to PeekMessagesMax) messages of a selection from a number on, each with at most bodyMax (1 to

@@ -10,9 +10,6 @@ import (
 	"github.com/peeklock/peeklock/admin/operation"
 )
 
-// object is a JSON object; encoding/json writes its keys in order.
-type object = map[string]any
-
 // nameSummary describes the parameter in paths.
 const nameSummary = "Name of the entity, namespace, member or partition. That of a subscription is TOPIC/Subscriptions/NAME; slashes are written as they are, or as %2F."
 
@@ -71,10 +68,6 @@ func Document(operations []operation.Operation) ([]byte, error) {
 		return nil, fmt.Errorf("encode description: %w", err)
 	}
 	return append(out, '\n'), nil
-}
-
-func reference(section, name string) object {
-	return object{"$ref": "#/components/" + section + "/" + name}
 }
 
 // content is that of a body in JSON.

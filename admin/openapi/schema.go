@@ -13,6 +13,13 @@ import (
 	"github.com/peeklock/peeklock/amqp/jsonmessage"
 )
 
+// object is a JSON object; encoding/json writes its keys in order.
+type object = map[string]any
+
+func reference(section, name string) object {
+	return object{"$ref": "#/components/" + section + "/" + name}
+}
+
 // schemas are the schemas of the types of bodies and answers, each struct by its name.
 type schemas struct {
 	components object

@@ -1,9 +1,6 @@
 package rates
 
 import (
-	"slices"
-
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -33,33 +30,6 @@ func Of(samples []topology.Sample) (r topology.Rates) {
 	last := &recent[len(recent)-1]
 	r.Active, r.DeadLetter = uint64(last.Active), uint64(last.DeadLetter)
 	return r
-}
-
-// Total returns the sum of the samples of the entities that counts names, newest samples together. A message that is copied to
-// subscriptions is incoming once: at the topic.
-func (r *Recorder) Total(counts func(id fsm.EntityID) (isCounted, isSubscription bool)) (sum topology.EntityRates) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var samples [topology.RateSamplesMax]topology.Sample
-	length := 0
-	for id, s := range r.series {
-		isCounted, isSubscription := counts(id)
-		if !isCounted {
-			continue
-		}
-		for tick := s.firstOf(topology.RateSamplesMax); tick <= s.seen; tick++ {
-			age := int(s.seen - tick)
-			length = max(length, age+1)
-			sample := s.samples[tick%topology.RateSamplesMax]
-			if isSubscription {
-				sample.Incoming = 0
-			}
-			addSample(&samples[len(samples)-1-age], &sample)
-		}
-	}
-	sum.Samples = slices.Clone(samples[len(samples)-length:])
-	sum.Rates = Of(sum.Samples)
-	return sum
 }
 
 // Add adds the rates and samples of another shard of the same entity, or its consumers at another member. The ends of both series are less than one sample apart.

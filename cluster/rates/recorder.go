@@ -3,6 +3,7 @@ package rates
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -268,3 +269,30 @@ func (s *series) newest(most uint64) []topology.Sample {
 
 // firstOf returns the tick of the first of the newest samples, at most most.
 func (s *series) firstOf(most uint64) uint64 { return max(s.first, s.seen+1-min(s.seen+1, most)) }
+
+// Total returns the sum of the samples of the entities that counts names, newest samples together. A message that is copied to
+// subscriptions is incoming once: at the topic.
+func (r *Recorder) Total(counts func(id fsm.EntityID) (isCounted, isSubscription bool)) (sum topology.EntityRates) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var samples [topology.RateSamplesMax]topology.Sample
+	length := 0
+	for id, s := range r.series {
+		isCounted, isSubscription := counts(id)
+		if !isCounted {
+			continue
+		}
+		for tick := s.firstOf(topology.RateSamplesMax); tick <= s.seen; tick++ {
+			age := int(s.seen - tick)
+			length = max(length, age+1)
+			sample := s.samples[tick%topology.RateSamplesMax]
+			if isSubscription {
+				sample.Incoming = 0
+			}
+			addSample(&samples[len(samples)-1-age], &sample)
+		}
+	}
+	sum.Samples = slices.Clone(samples[len(samples)-length:])
+	sum.Rates = Of(sum.Samples)
+	return sum
+}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -310,4 +311,50 @@ func (p *Port) isTrusted(s *pendingConn) bool {
 func onLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
+}
+
+// fromProxy reports whether a peer must send a PROXY header.
+func (p *Port) fromProxy(peer net.Addr) bool {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(p.config.ProxyFrom, func(n netip.Prefix) bool { return n.Contains(address) })
+}
+
+// unwrap reads the PROXY header of a connection if one is required, and otherwise returns the connection as it is.
+func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
+	if !p.fromProxy(s.raw.RemoteAddr()) {
+		return s.raw, nil
+	}
+	conn, err := readProxy(s.raw)
+	if err != nil {
+		return nil, err
+	}
+	s.proxied, s.peer = true, conn.client
+	s.counted.SetSource(s.peer)
+	return conn, nil
+}
+
+// logRefused logs why a connection ended before it was delivered to a server: as a warning, at most once per
+// proxyWarnEvery, if a setting here or on the balancer is wrong, otherwise at level DEBUG.
+func (p *Port) logRefused(ctx context.Context, s *pendingConn, err error) {
+	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
+	level := slog.LevelDebug
+	if wrong && p.shouldWarn() {
+		level = slog.LevelWarn
+	}
+	p.config.Logger.Log(ctx, level, "connection refused", "peer", s.peer, "error", err)
+}
+
+func (p *Port) shouldWarn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.lastWarning) < proxyWarnEvery {
+		return false
+	}
+	p.lastWarning = now
+	return true
 }

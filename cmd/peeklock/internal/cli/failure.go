@@ -14,6 +14,63 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// Exit codes. They are part of the interface, because scripts depend on them.
+const (
+	ExitDone    = 0
+	ExitRefused = 1 // the cluster or the machine refused; nothing was done
+	ExitUsage   = 2 // the command line or configuration is wrong
+	ExitUnknown = 3 // the outcome is unknown
+	ExitDiffers = 4 // diff: the namespace differs from the file
+	// ExitInterrupted is the code after Ctrl-C if nothing is left undone that the user has to know of: that of a shell.
+	ExitInterrupted = 130
+)
+
+// exitError ends a command with an exit code whose reason its output has.
+type exitError struct{ code int }
+
+// Error is never printed.
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// Exit returns an error that ends a command with an exit code and without a further line.
+func Exit(code int) error { return exitError{code} }
+
+// UsageError is a mistake on the command line or in the configuration.
+type UsageError struct{ error }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e UsageError) Unwrap() error { return e.error }
+
+// unknownError is the error of a request whose answer did not arrive.
+type unknownError struct{ error }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e unknownError) Unwrap() error { return e.error }
+
+// Unknown marks the error of a change as one after which it is unknown whether the change was made.
+func Unknown(err error) error { return unknownError{err} }
+
+// IsUnknown reports whether err was marked with [Unknown].
+func IsUnknown(err error) bool { return errors.As(err, new(unknownError)) }
+
+// IsUsage reports whether err is a usage error.
+func IsUsage(err error) bool { return errors.As(err, new(UsageError)) }
+
+// incompleteError is an error that the user has to know of, also after an interrupt.
+type incompleteError struct{ error }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e incompleteError) Unwrap() error { return e.error }
+
+// Incomplete marks an error after which something is left that the user has to know of, such as an incomplete backup: it is printed
+// also if an interrupt caused it.
+func Incomplete(err error) error { return incompleteError{err} }
+
+// Usage marks an error as a usage error.
+func Usage(err error) error { return UsageError{err} }
+
+// Usagef formats a usage error.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
 // failure is an error as -o json prints it on standard error.
 type failure struct {
 	Code       string `json:"code"`                 // of the member, else Usage, Unknown, Interrupted or Failed
@@ -72,6 +129,11 @@ func printFailure(w io.Writer, err error, code int, asJSON bool) {
 		body = []byte(`{"code":"Failed","message":"the error cannot be encoded"}`)
 	}
 	_, _ = fmt.Fprintf(w, "%s\n", body)
+}
+
+// oneLine joins the lines of an error into one.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
 }
 
 // wantsJSON reports whether a command line asks for JSON, also if it could not be parsed.

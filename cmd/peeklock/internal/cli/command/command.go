@@ -164,3 +164,25 @@ func ListVerb[T any](v Verb, fetch func(i Invocation) ([]T, error), header []any
 
 // FirstArg returns the first argument.
 func FirstArg(args []string) string { return args[0] }
+
+// WouldIfFound asks for the object at path, and then says what would be done.
+func WouldIfFound(path, would func(args []string) string) func(Invocation) (Would, error) {
+	return func(i Invocation) (Would, error) {
+		if err := i.Client.Call(i.Ctx, http.MethodGet, path(i.Args), nil, nil); err != nil {
+			return Would{}, err
+		}
+		return Wouldf("%s", would(i.Args))
+	}
+}
+
+// dryRunFlag is the flag of commands that change something.
+const dryRunFlag = "dry-run"
+
+// printWould runs a command that has Would with --dry-run.
+func (v *Verb) printWould(i Invocation) error {
+	would, err := v.Would(i)
+	if err != nil {
+		return err
+	}
+	return would.Print(i.Out)
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -76,28 +75,6 @@ func WouldUpdate(name string, given, current any) (Would, error) {
 		return Would{Would: "change nothing: " + name + " is so already"}, err
 	}
 	return Would{Would: "update " + name, Changes: changes}, nil
-}
-
-// WouldIfFound asks for the object at path, and then says what would be done.
-func WouldIfFound(path, would func(args []string) string) func(Invocation) (Would, error) {
-	return func(i Invocation) (Would, error) {
-		if err := i.Client.Call(i.Ctx, http.MethodGet, path(i.Args), nil, nil); err != nil {
-			return Would{}, err
-		}
-		return Wouldf("%s", would(i.Args))
-	}
-}
-
-// dryRunFlag is the flag of commands that change something.
-const dryRunFlag = "dry-run"
-
-// printWould runs a command that has Would with --dry-run.
-func (v *Verb) printWould(i Invocation) error {
-	would, err := v.Would(i)
-	if err != nil {
-		return err
-	}
-	return would.Print(i.Out)
 }
 
 // Print prints what would be done.

@@ -23,6 +23,8 @@ const (
 	backdate        = time.Hour            // clocks differ
 )
 
+const fileMode = 0o600
+
 // authority signs certificates.
 type authority struct {
 	cert *x509.Certificate

@@ -22,7 +22,6 @@ const (
 	nameBytesMax = 64
 	secretBytes  = 32
 	folderMode   = 0o700
-	fileMode     = 0o600
 )
 
 // The files that hold secrets of the whole cluster or identify it. Their names are those of the example in
