@@ -73,15 +73,5 @@ func (n *Node) localConsumers(q topology.RatesQuery) (list []topology.EntityRate
 // last hour. The total, if it is asked for, is first. It asks all living members, each for up to 2 s. Entities without messages in the last
 // hour and without consumers are missing, and so is what members that do not answer know.
 func (o *Operator) Rates(ctx context.Context, q topology.RatesQuery) []topology.EntityRates {
-	all := askAlive(ctx, o.node, askRates, q)
-	slices.SortStableFunc(all, func(a, b topology.EntityRates) int { return strings.Compare(a.Name, b.Name) })
-	merged := all[:0]
-	for i := range all {
-		if last := len(merged) - 1; last >= 0 && merged[last].Name == all[i].Name && merged[last].Kind == all[i].Kind {
-			rates.Add(&merged[last], &all[i]) // another shard
-			continue
-		}
-		merged = append(merged, all[i])
-	}
-	return merged
+	return mergeShards(askAlive(ctx, o.node, askRates, q), func(r *topology.EntityRates) (name, kind string) { return r.Name, r.Kind }, rates.Add)
 }

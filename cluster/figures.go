@@ -106,15 +106,25 @@ func deepest(list []topology.EntityFigures, of func(*topology.EntityFigures) uin
 	return slices.Clip(list[:min(len(list), topology.FiguresDeepestMax)])
 }
 
-// mergeFigures sorts entities by name and adds up those of one name and kind.
+// mergeFigures adds up the shards of entities.
 func mergeFigures(list []topology.EntityFigures) []topology.EntityFigures {
-	slices.SortStableFunc(list, func(a, b topology.EntityFigures) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
+	return mergeShards(list, func(f *topology.EntityFigures) (name, kind string) { return f.Name, f.Kind }, func(sum, shard *topology.EntityFigures) {
+		addDepths(&sum.Depths, &shard.Depths)
 	})
+}
+
+// mergeShards sorts what is known of entities by their name and kind, and adds up what is known of the shards of one entity.
+func mergeShards[T any](list []T, of func(*T) (name, kind string), add func(sum, shard *T)) []T {
+	compare := func(a, b *T) int {
+		name, kind := of(a)
+		otherName, otherKind := of(b)
+		return cmp.Or(strings.Compare(name, otherName), strings.Compare(kind, otherKind))
+	}
+	slices.SortStableFunc(list, func(a, b T) int { return compare(&a, &b) })
 	merged := list[:0]
 	for i := range list {
-		if last := len(merged) - 1; last >= 0 && merged[last].Name == list[i].Name && merged[last].Kind == list[i].Kind {
-			addDepths(&merged[last].Depths, &list[i].Depths)
+		if last := len(merged) - 1; last >= 0 && compare(&merged[last], &list[i]) == 0 {
+			add(&merged[last], &list[i])
 			continue
 		}
 		merged = append(merged, list[i])
