@@ -19,31 +19,6 @@ const (
 	steadyWaitMax = 3 * time.Second
 )
 
-// Reading is what a member tells others about its clocks.
-type Reading struct {
-	Clock time.Time // its wall clock
-	// Steady is its steady time: the agreed time when it began, advanced by the boot-time clock, which counts the
-	// time for which the host is suspended. Zero before it has begun.
-	Steady time.Time
-	// Confirmed counts the confirmations of an operator that the clocks were set on purpose; each one begins a new
-	// steady time.
-	Confirmed uint64
-}
-
-// steadyTime is the steady time of this member. Guarded by the mutex of the monitor.
-type steadyTime struct {
-	began     bool
-	time      reading // when it began
-	confirmed uint64
-	waits     bool          // for the clocks of other members, since waitsFrom
-	waitsFrom time.Duration // by the boot-time clock
-}
-
-// begin lets a steady time begin.
-func (s *steadyTime) begin(clock time.Time, at time.Duration) {
-	s.began, s.waits, s.time = true, false, reading{clock: clock, at: at}
-}
-
 // Reading returns the clocks of this member.
 func (m *Monitor) Reading() Reading {
 	m.mu.Lock()

@@ -9,16 +9,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
-// limits is a set of those limits in the settings of a namespace that leaders enforce by the sums. The catalog enforces
-// EntitiesMax itself.
-type limits uint8
-
-const (
-	bytesLimit limits = 1 << iota
-	messagesLimit
-	rulesLimit
-)
-
 // warnAgainDivisor determines how far below a limit, divided by it, a namespace must fall before reaching the limit is logged
 // again.
 const warnAgainDivisor = 10
