@@ -38,7 +38,7 @@ func (f *Finder) Move(ctx context.Context, at Place, request *api.RedriveRequest
 		}
 		only = true
 	case target.Kind == fsm.SubscriptionEntity:
-		return api.MessagesChanged{}, fmt.Errorf("%w: another subscription gets no messages from here: give its topic or a queue as to", fsm.InvalidArgument)
+		return api.MessagesChanged{}, fmt.Errorf("%w: a subscription gets no messages from clients: give its topic or a queue as to", fsm.InvalidArgument)
 	case target.Settings.RequiresDuplicateDetection && !request.NewID:
 		return api.MessagesChanged{}, fmt.Errorf("%w: '%s' detects duplicates and would drop a message whose id it knows, so that it would be lost: give them new ids (newId)", fsm.InvalidArgument, to)
 	}

@@ -46,7 +46,7 @@ func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	wants(t, say(t, a, 0, "message", "receive", audit, "--dead-letter", "--reason", "because"), "small")
 	wants(t, say(t, a, 0, "message", "redrive", audit), "1 of 1 redriven")
 	wants(t, say(t, a, 0, "message", "receive", audit, "--dead-letter", "--reason", "because"), "small")
-	wants(t, say(t, b, 1, "message", "redrive", audit, "--to", large), "another subscription")
+	wants(t, say(t, b, 1, "message", "redrive", audit, "--to", large), "gets no messages from clients")
 	wants(t, say(t, b, 0, "message", "redrive", audit, "--set", "size:=900"), "1 of 1 redriven")
 	wants(t, say(t, c, 0, "message", "peek", audit, "--where", "size = 900", "-o", "json"), `"body":"small"`)
 	wants(t, say(t, b, 0, "subscription", "show", large, "-o", "json"), `"active": 0`) // its rules select it
