@@ -158,7 +158,7 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 		{"POST", "/v1/cancel/a/b", `{"states":["active"]}`, 400, "messages in these states do not support this change"},
 		{"POST", "/v1/undefer/a/b", `{"where":"a = 1"}`, 200, `{"count":0,"matched":0,"looked":0,"next":0,"end":true}`},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"nowhere"}`, 400, "to: there is no"},
-		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"t/Subscriptions/s"}`, 400, "another subscription gets no messages from here"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[1],"to":"t/Subscriptions/s"}`, 400, "gets no messages from clients"},
 		{"POST", "/v1/redrive/a/b", `{"subQueue":"main","contains":"x"}`, 400, "only the messages of the dead-letter queue"},
 		{"GET", "/v1/messages/a/b?where=a+%3D+1&state=active&max=5&from=9", "", 200, `{"messages":[],"looked":0,"next":9,"end":true}`},
 		{"GET", "/v1/messages/a/b?max=1001", "", 400, "max is a number from 1 to 1000"},
