@@ -19,6 +19,7 @@ const (
 	askInterval      = time.Second            // between two questions of a group to the other voters
 	askTimeout       = 500 * time.Millisecond
 	slowFor          = 5 * time.Second  // for which the median must be high
+	unknownFor       = 10 * time.Second // after the start, in which a member that has no median yet is not known to be well
 	handOverInterval = 30 * time.Second // between two hand-overs of a group
 	electedWithin    = 2 * time.Second  // after the successor was asked to campaign
 	pollInterval     = 10 * time.Millisecond
@@ -49,6 +50,7 @@ type Stats struct {
 type Monitor struct {
 	Config
 
+	started   time.Time
 	highSince time.Time // when the median became high, zero while it is not; of Run
 	slow      atomic.Bool
 	reluctant atomic.Bool
@@ -67,7 +69,7 @@ type groupState struct {
 
 // New returns a Monitor. Run runs it.
 func New(config *Config) *Monitor {
-	return &Monitor{Config: *config, groups: make(map[fsm.PartitionID]*groupState)}
+	return &Monitor{Config: *config, started: time.Now(), groups: make(map[fsm.PartitionID]*groupState)}
 }
 
 // IsReluctant reports whether the replicas of this member leave elections to others: its disk is slow, and a quorum of other voters
@@ -211,7 +213,7 @@ func (k *Monitor) askVoters(ctx context.Context, status *partition.Status) map[f
 		}
 		asking.Go(func() {
 			theirs, err := k.Status(ctx, v.Member, status.ID)
-			if err != nil || theirs.Replica != v.Replica || theirs.Halted || theirs.HasSlowDisk(0) || !own.HasSlowDisk(theirs.WriteMedian) {
+			if err != nil || theirs.Replica != v.Replica || !k.isWell(&theirs, &own) {
 				return
 			}
 			mu.Lock()
@@ -221,6 +223,15 @@ func (k *Monitor) askVoters(ctx context.Context, status *partition.Status) map[f
 	}
 	asking.Wait()
 	return well
+}
+
+// isWell reports whether the disk of another member is well, compared with the disk here. All members begin their files at their
+// first start: where all disks are slow, the first writes take longer than a second, and none has a median to compare with.
+func (k *Monitor) isWell(theirs, own *raftgroup.Status) bool {
+	if theirs.WriteMedian == 0 && time.Since(k.started) < unknownFor {
+		return false
+	}
+	return !theirs.Halted && !theirs.HasSlowDisk(0) && own.HasSlowDisk(theirs.WriteMedian)
 }
 
 // handOver lets the voter with the longest log campaign, and ends the leadership here when it leads.

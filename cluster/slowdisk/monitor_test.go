@@ -3,6 +3,7 @@ package slowdisk
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
@@ -29,4 +30,27 @@ func TestGroupThatLeftIsNotStuck(t *testing.T) {
 	if s := k.Stats(); !s.Slow || s.Stuck != 0 {
 		t.Errorf("slow %v, %d leaderships are stuck; want a slow disk and none", s.Slow, s.Stuck)
 	}
+}
+
+// TestWellIsComparedWithTheDiskHere: a member has a disk to which a leadership moves if its writes are known to be faster. That of
+// one that has written nothing is not, soon after the start.
+func TestWellIsComparedWithTheDiskHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := New(&Config{})
+		hung := raftgroup.Status{OldestWrite: raftgroup.OldestWriteMax + 1}
+		check := func(name string, theirs raftgroup.Status, want bool) {
+			t.Helper()
+			if got := k.isWell(&theirs, &hung); got != want {
+				t.Errorf("%s: got well %v, want %v", name, got, want)
+			}
+		}
+		check("fast", raftgroup.Status{WriteMedian: time.Millisecond}, true)
+		check("slow too", raftgroup.Status{WriteMedian: 110 * time.Millisecond}, false)
+		check("hung too", hung, false)
+		check("halted", raftgroup.Status{WriteMedian: time.Millisecond, Halted: true}, false)
+		check("without writes after the start", raftgroup.Status{}, false)
+		<-time.After(unknownFor)
+		check("without writes later", raftgroup.Status{}, true)
+	})
 }

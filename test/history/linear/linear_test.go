@@ -75,6 +75,9 @@ func TestSessionHistories(t *testing.T) {
 		"read what was written": {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), do(linear.Write, "a", 2, 3, 7), do(linear.Release, "a", 4, 0, 0), do(linear.Accept, "b", 4, 6, 0), do(linear.Read, "b", 7, 8, 7)}},
 		"the lock ends":         {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), do(linear.Accept, "b", 3, 16, 0), do(linear.Use, "b", 17, 18, 0)}},
 		"taken over":            {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), do(linear.TakeOver, "b", 3, 4, 0), do(linear.Use, "b", 5, 6, 0)}},
+		"taken over while renewed": {requests: []linear.SessionRequest{
+			do(linear.Accept, "a", 0, 1, 0), do(linear.TakeOver, "b", 7, 20, 0), do(linear.Renew, "a", 5, 20, 0), do(linear.Accept, "c", 30, 31, 0),
+		}},
 		"unknown write":         {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), unknown(do(linear.Write, "a", 2, 0, 7)), do(linear.Read, "a", 5, 6, 0), do(linear.Read, "a", 7, 8, 7)}},
 		"two holders":           {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), do(linear.Accept, "b", 3, 14, 0)}, isBad: true},
 		"use after a take-over": {requests: []linear.SessionRequest{do(linear.Accept, "a", 0, 1, 0), do(linear.TakeOver, "b", 3, 4, 0), do(linear.Use, "a", 5, 6, 0)}, isBad: true},

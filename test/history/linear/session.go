@@ -106,9 +106,10 @@ func sessionOps(requests []SessionRequest) (ops []porcupine.Operation) {
 	slices.SortStableFunc(requests, func(a, b SessionRequest) int { return cmp.Compare(ended(&a), ended(&b)) })
 	for i := range requests {
 		q := &requests[i]
-		next := int64(never) // when a later lock is known to be held: the end of this one has happened then, or never will
+		// When a lock is known to be held that was asked for after this one: the end of this one has happened then, or never will.
+		next := int64(never)
 		for j := i + 1; j < len(requests); j++ {
-			if k := requests[j].Kind; k == Accept || k == TakeOver || k == Renew {
+			if k := requests[j].Kind; (k == Accept || k == TakeOver || k == Renew) && !requests[j].Begun.Before(q.Ended) {
 				next = ended(&requests[j])
 				break
 			}
