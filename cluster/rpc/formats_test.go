@@ -42,11 +42,12 @@ func TestStreamsKeepTheirBytes(t *testing.T) {
 	for _, answer := range []partition.Answer{
 		{Outcome: partition.Done, Result: fsm.Result{Code: fsm.OK, Sequence: 9}},
 		{Outcome: partition.Refused},
+		{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}},
 		{Outcome: partition.Refused, Final: true},
 		{Outcome: partition.Unknown},
 	} {
 		serving.answer(4, follower, answer)
-		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Final), serving.writer)
+		frame(fmt.Sprintf("answer, outcome %d, code %d, firm %v", answer.Outcome, answer.Result.Code, answer.Final), serving.writer)
 	}
 	serving.reply(5, Reply{Status: StatusOK, Body: []byte("{}")})
 	frame("reply, OK", serving.writer)

@@ -16,8 +16,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 14
-	recordedHash   = "61e5564fe9d29795d5987fc2abc60d92"
+	recordedDraft  = 15
+	recordedHash   = "29be6aafe973e685bb7586ad843561b7"
 	goldenFilesMin = 60
 )
 
