@@ -19,8 +19,8 @@ const (
 )
 
 // Purge removes ready messages that were enqueued before a given time (0: all), oldest first, at most
-// max (1 to 4000; larger values are reduced). done gets the number of removed messages. 0 means that none
-// are left; fewer than max does not, because expired messages are not counted.
+// max (1 to 4000; larger values are reduced). done gets the number of messages known to be removed: a shard that did not answer in
+// time may have removed more. 0 means that none are left; fewer than max does not, because expired messages are not counted.
 func (r *Manager) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)

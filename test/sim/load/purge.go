@@ -15,6 +15,8 @@ const (
 	purgeMax    = 20              // messages of one purge
 	redriveMax  = 50
 	redriveRest = 2 * time.Second
+	// purgeUnknownAfter is the time after which a request ends without an answer: a purge skips a shard whose request did.
+	purgeUnknownAfter = time.Minute
 )
 
 // purged adds a partitioned queue whose messages are received or purged.
@@ -41,11 +43,13 @@ func (l *Load) purge(c *client, s *stream) {
 		if p == nil {
 			return
 		}
+		begun := time.Now()
 		got, heard := ask(p, func(answer func(purgeAnswer)) {
 			p.Node.Router().Purge(s.To, 0, 1+c.rand.IntN(purgeMax), func(code fsm.Code, n int) { answer(purgeAnswer{code, n}) })
 		})
 		l.operations.Add(1)
-		s.Purges.Add(judge.Purge{Ended: time.Now(), Removed: got.n, Unknown: !heard || got.code != fsm.OK})
+		isUnknown := !heard || got.code != fsm.OK || time.Since(begun) >= purgeUnknownAfter
+		s.Purges.Add(judge.Purge{Ended: time.Now(), Removed: got.n, Unknown: isUnknown})
 	}
 }
 
