@@ -14,7 +14,7 @@ const (
 // Latency says how long writes of a log take now.
 type Latency struct {
 	Oldest time.Duration // age of the write in progress, 0 without one
-	Median time.Duration // of the newest 64 writes of the last 5 s, 0 without one
+	Median time.Duration // of the newest 64 writes of the last 5 s, 0 without one, and positive otherwise
 }
 
 // latencies holds the durations of the newest writes, in a ring. It may be used concurrently; its zero value is ready to use.
@@ -47,5 +47,5 @@ func (l *latencies) median() time.Duration {
 		return 0
 	}
 	slices.Sort(took)
-	return took[len(took)/2]
+	return max(1, took[len(took)/2])
 }
