@@ -203,14 +203,15 @@ func (c *candidacy) hearsNoLeader(r *raft.Raft) bool {
 // behind a slow write counts only when raft's main goroutine processes it. That was checked a moment ago when another
 // replica asks.
 func (c *candidacy) isLeaderSilent(ctx context.Context) bool {
-	r := c.instance.Load().raft
+	inst := c.instance.Load()
+	r := inst.raft
 	if silent := c.hearsNoLeader(r); !silent || time.Since(c.opened)-time.Duration(c.silentAt.Load()) < silenceValid {
 		return silent
 	}
 	for range 2 {
 		look, cancel := context.WithTimeout(ctx, busyTimeout)
 		// A follower answers that it does not lead, which only its main goroutine can do.
-		_ = await(look, func() raft.Future { return r.VerifyLeader() })
+		_ = inst.verify(look, inst.probing)
 		late := look.Err() != nil
 		cancel()
 		if late {

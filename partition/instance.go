@@ -23,6 +23,7 @@ const (
 	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
 	campaignBeginTimeout    = 10 * time.Second     // for raft to become a candidate
 	abandonTimeout          = time.Second          // for raft to become a follower again
+	verificationsMax        = 256                  // of the leadership that wait for raft's main goroutine; further reads wait for a place
 	beatsPerHeartbeat       = 20                   // moments at which heartbeats are sent, in one heartbeat timeout; raft sends 5 to 10 of them
 )
 
@@ -39,6 +40,8 @@ type instance struct {
 	log       *raftlog.Group
 	once      sync.Once
 	closeErr  error
+	verifying chan struct{} // has a value for each verification that waits for raft
+	probing   chan struct{} // the same for the one with which a follower finds out whether raft responds
 }
 
 // close stops the instance and waits for its goroutines. It closes the streams first: a replicator may be
@@ -96,7 +99,32 @@ func await(ctx context.Context, start func() raft.Future) error {
 // verifyLeader returns when a quorum has confirmed with a heartbeat that this replica leads.
 func (i *instance) verifyLeader(ctx context.Context) error {
 	defer i.transport.Urgent()()
-	return await(ctx, i.raft.VerifyLeader)
+	return i.verify(ctx, i.verifying)
+}
+
+// verify waits for the answer of raft's main goroutine to VerifyLeader, and before for a place among the calls that wait for one. The disk
+// may block that goroutine for hours, and a call that was given up still waits: without places each retry would leave a goroutine.
+func (i *instance) verify(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return await(ctx, func() raft.Future { return placedFuture{i.raft.VerifyLeader(), places} })
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// placedFuture is a future that gives its place back when it completes.
+type placedFuture struct {
+	raft.Future
+
+	places <-chan struct{}
+}
+
+// Error implements raft.Future. It is called once.
+func (f placedFuture) Error() error {
+	err := f.Future.Error()
+	<-f.places
+	return err
 }
 
 // campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the

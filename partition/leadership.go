@@ -21,7 +21,10 @@ func (g *Group) openRaft() error {
 	s := transport.NewStreams(transport.StreamConfig{
 		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.candidacy.noteStreamEnd,
 	})
-	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log}
+	inst := &instance{
+		streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log,
+		verifying: make(chan struct{}, verificationsMax), probing: make(chan struct{}, 1),
+	}
 	inst.transport = transport.New(transport.Config{
 		Streams: s, Logger: logger, Closed: inst.closed,
 		OnRefusedVote: g.candidacy.noteRefusedVote, Receive: g.snapshots.Receive, HoldsBack: g.candidacy.isReluctant,

@@ -105,12 +105,13 @@ func (g *Group) change(ctx context.Context, what string,
 	}
 	// The index is read first: raft refuses a change whose index is too old; with an index that is too new a
 	// concurrent change could go unnoticed.
-	r, prev := g.instance.Load().raft, g.configIndex.Load()
+	inst, prev := g.instance.Load(), g.configIndex.Load()
+	r := inst.raft
 	done, err := already(r.GetConfiguration().Configuration().Servers)
 	switch {
 	case err != nil:
 	case done: // perhaps by a change that is not committed yet, or that this replica could not store
-		err = waitCommitted(ctx, r, wait, func() bool {
+		err = inst.waitCommitted(ctx, wait, func() bool {
 			applied, err := already(*g.configuration.Load())
 			return applied && err == nil
 		})
@@ -128,20 +129,20 @@ func (g *Group) change(ctx context.Context, what string,
 
 // waitCommitted waits until the leader's whole log is committed, and what was applied satisfies a condition. A barrier would do the same, but it is an
 // entry that the machine never sees, and a Read behind it would wait for the next command.
-func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration, applied func() bool) error {
+func (i *instance) waitCommitted(ctx context.Context, most time.Duration, applied func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	last := r.LastIndex()
+	last := i.raft.LastIndex()
 	ticker := time.NewTicker(committedPollInterval)
 	defer ticker.Stop()
-	for r.CommitIndex() < last || !applied() {
+	for i.raft.CommitIndex() < last || !applied() {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return await(ctx, r.VerifyLeader)
+	return i.verifyLeader(ctx)
 }
 
 // applyConfiguration records a committed configuration. A replica that was in an earlier configuration and is

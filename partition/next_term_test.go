@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -67,5 +68,39 @@ func TestRefusedOlderSnapshotMakesANewOne(t *testing.T) {
 			now, _ := g.snapshots.Newest()
 			return now.Index >= newest.Index
 		})
+	})
+}
+
+// Calls that wait for raft's main goroutine, which the disk blocks, have places: however often they are repeated, few goroutines wait.
+func TestCallsOfABlockedRaftHavePlaces(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var stores sync.Map
+		ms, a := threeReplicas(t, withFailingStores(&stores))
+		mustEventually(t, ms, a.next(), send(1, body(1)))
+		lm, g := leader(t, ms, 1)
+		found, _ := stores.Load(lm.id)
+		store, _ := found.(*failingStore)
+		store.set(errDiskFull)
+		inst := g.instance.Load()
+		inst.transport.Requests() <- raft.RPC{
+			Command:  &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: g.Status().Term + 1, LeadershipTransfer: true},
+			RespChan: make(chan raft.RPCResponse, 1),
+		}
+		kit.Eventually(t, "raft's main goroutine waits for space", g.log.WaitsForTerm)
+		given, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 3 {
+			_ = inst.verify(given, inst.probing)
+		}
+		for range 2 * verificationsMax {
+			if err := inst.verifyLeader(given); err == nil {
+				t.Fatal("a blocked raft has confirmed the leadership")
+			}
+		}
+		if probing, verifying := len(inst.probing), len(inst.verifying); probing > 1 || verifying > verificationsMax || verifying == 0 {
+			t.Errorf("%d probes and %d verifications wait, want at most 1 and 1 to %d", probing, verifying, verificationsMax)
+		}
+		store.set(nil)
+		kit.Eventually(t, "all places are free", func() bool { return len(inst.probing)+len(inst.verifying) == 0 })
 	})
 }
