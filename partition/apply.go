@@ -82,18 +82,23 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	var e *raft.Log // that is being applied
 	defer func() {
-		if r := recover(); r != nil {
-			if s, ok := r.(bodystore.Failure); ok {
-				err = s.Err
-			} else {
-				err = fmt.Errorf("apply entry %d with checksum %08x: %v (%s)\n%s", entries[n].Index, skip.Checksum(entries[n].Data), r, poisonHint, debug.Stack())
-			}
+		r := recover()
+		failure, ok := r.(bodystore.Failure)
+		switch {
+		case r == nil:
+		case ok:
+			err = failure.Err
+		case e == nil:
+			err = fmt.Errorf("after entry %d was applied: %v\n%s", g.applied.Load(), r, debug.Stack())
+		default:
+			err = fmt.Errorf("apply entry %d with checksum %08x: %v (%s)\n%s", e.Index, skip.Checksum(e.Data), r, poisonHint, debug.Stack())
 		}
 	}()
 	counts, _ := g.machine.(stepCounter)
 	for steps := uint64(0); n < len(entries) && steps < lockStepsMax; n++ {
-		e := entries[n]
+		e = entries[n]
 		if e.Index <= g.applied.Load() {
 			continue // replayed by an instance that was reopened
 		}
@@ -121,6 +126,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 		g.applied.Store(e.Index)
 		g.snapshotter.countEntry(e.Index, len(e.Data))
 	}
+	e = nil
 	if err := g.bodies.FlushFull(); err != nil {
 		return done, nil, n, err
 	}

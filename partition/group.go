@@ -227,7 +227,7 @@ func (g *Group) openSnapshot(newest *snapshots.Snapshot, serial uint64, unloadab
 		LogBytes: g.snapshotter.total.Load,
 	}, newest, serial)
 	g.log.KeepFrom(g.logKeptFrom)
-	g.log.SnapshotEnd(g.snapshots.End)
+	g.log.SnapshotEnd(g.snapshots.Ends)
 	var covered uint64
 	if newest != nil {
 		covered = newest.Applied

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -95,4 +96,34 @@ func TestPendingMessagesArePublished(t *testing.T) {
 			t.Errorf("%d commands were applied: nothing had to wait", n)
 		}
 	})
+}
+
+// TestPanicBehindTheEntriesNamesNone: when the machine panics after all entries were applied, the replica stops, and no entry is named,
+// because an operator would skip it.
+func TestPanicBehindTheEntriesNamesNone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		broken := new(atomic.Bool)
+		ms := newMembers(t, 1, func(c *Config) { c.Machine = func(b fsm.Bodies) Machine { return brokenMachine{queue.New(b), broken} } })
+		ms[0].start(1)
+		_, g := leader(t, ms, 1)
+		pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+		broken.Store(true)
+		_, _, n, err := g.apply([]*raft.Log{{Index: g.applied.Load() + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(fsm.Times{Wall: 1, Serving: 1}, 1, [][]byte{pulse})}})
+		if err == nil || n != 1 || !strings.Contains(err.Error(), "was applied: planted") || strings.Contains(err.Error(), poisonHint) {
+			t.Errorf("%d entries were applied, and the error is %v; want 1, and one that names no entry to skip", n, err)
+		}
+	})
+}
+
+// brokenMachine panics when it is asked for effects while it is broken.
+type brokenMachine struct {
+	*queue.Machine
+	broken *atomic.Bool
+}
+
+func (m brokenMachine) Effects() []fsm.Effect {
+	if m.broken.Load() {
+		panic("planted")
+	}
+	return m.Machine.Effects()
 }

@@ -34,7 +34,7 @@ type Group struct {
 	waitsForTerm    atomic.Bool
 	behind          behind
 	truncation      truncation
-	snapshotEnd     func() uint64 // see SnapshotEnd; nil if unknown
+	snapshotEnd     func() (index, term uint64) // see SnapshotEnd; nil if unknown
 	// fail stops the replica when the content of the log is unknown.
 	fail func(error)
 	// lost is called when raft takes entries or a configuration for written that could not be written: the raft instance has to end.
@@ -74,6 +74,10 @@ func (g *Group) LastIndex() (uint64, error) {
 //
 // A replica that does not lead may be asked for an entry because a leader sends it again: it waits until the entry is on disk,
 // or no answer reaches a peer any more.
+//
+// A follower also gets the term of the last entry in the newest snapshot, if the log begins behind it, as an entry without content. Raft
+// 1.7.3 (appendEntries) asks for it when the leader sends the first entry behind the snapshot, unless the log is empty: without an answer
+// the leader would send the snapshot again without end. A leader must not get it, because it would send it.
 func (g *Group) GetLog(index uint64, out *raft.Log) error {
 	if index > g.Stored() && !g.isLeader() {
 		g.awaitStored(index)
@@ -93,6 +97,12 @@ func (g *Group) read(index uint64, out *raft.Log) error {
 	g.mu.RUnlock()
 	switch {
 	case !held:
+		if g.snapshotEnd != nil && !g.isLeader() {
+			if end, term := g.snapshotEnd(); end == index && end != 0 {
+				*out = raft.Log{Index: index, Term: term, Type: raft.LogNoop}
+				return nil
+			}
+		}
 		return raft.ErrLogNotFound
 	case cached:
 		return nil

@@ -18,9 +18,9 @@ type truncation struct {
 	gapFound bool // an instance was ended by errGap, and nothing was stored since
 }
 
-// SnapshotEnd sets the function that returns the index at which the newest snapshot ends. It must be called before raft runs.
+// SnapshotEnd sets the function that returns the index and the term at which the newest snapshot ends. It must be called before raft runs.
 // Without it the log drops all entries before a gap.
-func (g *Group) SnapshotEnd(end func() uint64) { g.snapshotEnd = end }
+func (g *Group) SnapshotEnd(end func() (index, term uint64)) { g.snapshotEnd = end }
 
 // Reconcile checks that the log continues where the newest snapshot ends, at an index of a term, and drops a log that contradicts
 // the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
@@ -117,7 +117,11 @@ func (g *Group) closeGap(next uint64) error {
 	if last == 0 || next <= last+1 {
 		return nil
 	}
-	if g.snapshotEnd == nil || g.snapshotEnd() >= next-1 {
+	end := next - 1
+	if g.snapshotEnd != nil {
+		end, _ = g.snapshotEnd()
+	}
+	if end >= next-1 {
 		return g.clear()
 	}
 	g.mu.Lock()

@@ -47,7 +47,7 @@ func newWatchedLog(t *testing.T, kind Kind) *watchedLog {
 	l.store = w.store
 	w.Group = testGroup(t, l, 1)
 	w.OnFailure(func(error) { w.failed++ }, func() { w.lost++ }, nil)
-	w.SnapshotEnd(func() uint64 { return 0 })
+	w.SnapshotEnd(func() (index, term uint64) { return 0, 0 })
 	w.reopen()
 	w.must(t, w.StoreLogs(entries(1, 10, 5)))
 	return w
@@ -171,7 +171,7 @@ func TestGapIsClosedBehindASnapshotOnly(t *testing.T) {
 			w.check(t, round+1, round, IndexRange{1, 10})
 			w.reopen()
 		}
-		w.SnapshotEnd(func() uint64 { return 20 })
+		w.SnapshotEnd(func() (index, term uint64) { return 20, 1 })
 		w.must(t, w.StoreLogs(entries(21, 21, 6)))
 		w.check(t, 2, 1, IndexRange{21, 21})
 	})

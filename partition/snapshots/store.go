@@ -95,12 +95,11 @@ func (s *Store) removeReplaced(snap *Snapshot) {
 	s.Bodies.ReleaseSegments(snap.Segments)
 }
 
-// End returns the index at which the newest snapshot ends, 0 without one.
-func (s *Store) End() uint64 {
+// Ends returns the index and the term at which the newest snapshot ends, 0 without one.
+func (s *Store) Ends() (index, term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	index, _ := s.newest.Ends()
-	return index
+	return s.newest.Ends()
 }
 
 // LogKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, LogKeptNone for none.
