@@ -32,10 +32,15 @@ func (o *Operator) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) 
 		return fmt.Errorf("back up partition %d: %w", id, err)
 	}
 	defer end()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, from, make([]byte, backupBufferBytes)); err != nil {
+	size, err := io.CopyBuffer(struct{ io.Writer }{w}, from, make([]byte, backupBufferBytes))
+	if err != nil {
 		return fmt.Errorf("back up partition %d: %w", id, err)
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	o.node.backedUp.add(id, size)
+	return nil
 }
 
 // openBackup asks a member, which may be this one, for a backup.

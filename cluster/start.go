@@ -143,7 +143,7 @@ func (n *Node) open(ctx context.Context) error {
 			return fmt.Errorf("open peer port: %w", err)
 		}
 	}
-	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log, Written: n.backedUp.add}
+	n.backups = &backup.Server{Group: n.replicas.Group, Go: n.startTask, Logger: n.log}
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS, Authorities: n.config.PeerAuthorities,
 		Cluster: n.clusterID, Address: n.address, Start: n.dataDir.Identity().Start, Observe: n.seen.Observe, Copied: n.twin.stopMember, Known: n.knowsAddress, Raft: n.replicas.Accept,

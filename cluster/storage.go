@@ -15,10 +15,10 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-// askStorage asks a member for its disk, and for the last backup of each partition that was read from it.
+// askStorage asks a member for its disk, and for the last backup of each partition that was read through it.
 var askStorage = rpc.Query[struct{}, topology.Storage]{Kind: rpc.QueryStorage} //nolint:gochecknoglobals // never changed
 
-// backedUp has the last complete backup of each partition that was read from this member since it started. It is safe for concurrent use.
+// backedUp has the last complete backup of each partition that was read through this member since it started. It is safe for concurrent use.
 type backedUp struct {
 	mu   sync.Mutex
 	last map[fsm.PartitionID]topology.Backup
@@ -46,7 +46,7 @@ func (n *Node) localStorage() topology.Storage {
 	return topology.Storage{Members: []topology.MemberStorage{own}, Backups: n.backedUp.list()}
 }
 
-// Storage returns the disks of all living members and the last backups that were read from them. It asks them at the same time, each
+// Storage returns the disks of all living members and the last backups that were read through them. It asks them at the same time, each
 // for up to 2 s.
 func (o *Operator) Storage(ctx context.Context) topology.Storage {
 	members := o.livingMembers()

@@ -78,3 +78,13 @@ func TestMessageForOneSubscriptionIsChecked(t *testing.T) {
 		"scheduled":        {returned(lock, fsm.Message{Only: 3, EnqueueAt: b.env.Now + 60_000}), fsm.InvalidArgument},
 	})
 }
+
+// TestMessageForOneSubscriptionHasAQuota: an id that the topic remembers makes no message that is stored free.
+func TestMessageForOneSubscriptionHasAQuota(t *testing.T) {
+	t.Parallel()
+	b, lock := newReturn(t)
+	s := fsm.DefaultSettings()
+	s.RequiresDuplicateDetection, s.MaxBytes, s.MaxMessageBytes = true, 1 << 20, 1 << 21
+	b.must(fsm.PutEntity{Entity: 1, Version: 2, Settings: s, Kind: fsm.TopicEntity})
+	refuse(t, b, map[string]refusal{"beyond the quota": {returned(lock, fsm.Message{ID: "m", Payload: make([]byte, 1<<20+1), Only: 3}), fsm.QuotaExceeded}})
+}

@@ -241,7 +241,11 @@ func (p *proposer) addLocks(b *batch) {
 	if p.g.bodyReader.backlog() > bodyReadBytesMax || p.holdsGrants() {
 		return
 	}
-	for n := 0; p.proposeCount > 0 && n < entryLocksMin && len(b.items) < entryCommandsMax; n++ {
+	most := entryLocksMin
+	if len(p.ready) > 0 { // otherwise new receivers of one entity could take all places that are left for locks
+		most /= 2
+	}
+	for n := 0; p.proposeCount > 0 && n < most && len(b.items) < entryCommandsMax; n++ {
 		w := p.takeProposeNow()
 		there := int(w.Lock.Max)
 		if w.queue.countKnown {

@@ -76,8 +76,8 @@ func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID,
 	}
 	d := &locked.found[0]
 	m, err := changedMessage(&at, d, &target, request)
-	if only {
-		target = toOnly(&m, &at, target, d.Lock.Sequence)
+	if err == nil && only {
+		target, err = toOnly(&m, &at, target, d.Lock.Sequence)
 	}
 	if err == nil {
 		var code fsm.Code
@@ -101,13 +101,16 @@ func (f *Finder) moveOne(ctx context.Context, at fsm.EntityRef, seen fsm.LockID,
 }
 
 // toOnly addresses a message to a subscription alone, in the shard that has its dead letter, and returns the topic there.
-func toOnly(m *fsm.Message, subscription *fsm.EntityRef, topic fsm.EntityRef, n fsm.SequenceNumber) fsm.EntityRef {
+func toOnly(m *fsm.Message, subscription *fsm.EntityRef, topic fsm.EntityRef, n fsm.SequenceNumber) (fsm.EntityRef, error) {
 	m.Only = subscription.ID
 	if shard := n.Shard(); len(topic.Shards) > 0 {
+		if shard >= min(len(topic.Shards), len(subscription.Shards)) { // the topic was created again meanwhile
+			return topic, fsm.EntityNotFound
+		}
 		m.Only = subscription.Shards[shard].Entity
 		topic.ID, topic.Partition, topic.Shards = topic.Shards[shard].Entity, topic.Shards[shard].Partition, nil
 	}
-	return topic
+	return topic, nil
 }
 
 // restartLife makes the time to live of a message begin again, as that of every redriven message. Without a creation time

@@ -44,7 +44,7 @@ type scanner struct {
 
 	// With a selector only:
 	expected int // what a page costs, by the last ones
-	paid     int // units in advance
+	paid     int // units in advance; below 0: owed, because the search was given up
 }
 
 func newScanner(source Source, within time.Duration) scanner {
@@ -121,8 +121,7 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 
 // payAhead pays what the next page will probably cost. If links paid after they peek, all of a connection could peek at a time.
 func (s *scanner) payAhead(ctx context.Context) {
-	if due := s.expected - s.paid; due > 0 {
-		s.Work.pay(ctx, due)
+	if due := s.expected - s.paid; due > 0 && s.Work.pay(ctx, due) {
 		s.paid += due
 	}
 }
@@ -130,8 +129,7 @@ func (s *scanner) payAhead(ctx context.Context) {
 // settle pays what a page has cost more than was paid; what it has cost less is left for the next one. Between the pages of a
 // queue a Consumer looks for new messages, which costs little, so the expected cost rises at once, and falls slowly.
 func (s *scanner) settle(ctx context.Context, cost int) {
-	if s.paid -= cost; s.paid < 0 {
-		s.Work.pay(ctx, -s.paid)
+	if s.paid -= cost; s.paid < 0 && s.Work.pay(ctx, -s.paid) {
 		s.paid = 0
 	}
 	s.expected = max(cost, (s.expected+cost)/2)

@@ -19,12 +19,14 @@ func NewWork() Work { return Work{turn: make(chan struct{}, 1)} }
 // Open sets the account that pays.
 func (w *Work) Open(account work.Account) { w.account = account }
 
-// pay waits until the connection may do work of cost units, or ctx ends.
-func (w *Work) pay(ctx context.Context, cost int) {
+// pay waits until the connection may do work of cost units, or ctx ends. It reports whether they were charged.
+func (w *Work) pay(ctx context.Context, cost int) (charged bool) {
 	select {
 	case w.turn <- struct{}{}:
 		w.account.Wait(ctx, nil, cost)
 		<-w.turn
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }

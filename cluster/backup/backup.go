@@ -85,8 +85,6 @@ type Server struct {
 	// Go runs a task that the node waits for before it closes a replica; false when it closes already.
 	Go     func(task func(ctx context.Context)) bool
 	Logger *slog.Logger
-	// Written is called after each complete backup; nil: nothing is.
-	Written func(id fsm.PartitionID, bytes int64)
 
 	running atomic.Int32
 }
@@ -132,9 +130,6 @@ func (s *Server) send(ctx context.Context, id fsm.PartitionID, w io.Writer) erro
 	began := time.Now()
 	info, err := group.Backup(ctx, w)
 	if err == nil {
-		if s.Written != nil {
-			s.Written(id, info.StreamBytes)
-		}
 		s.Logger.InfoContext(ctx, "backup was written", "partition", id, "index", info.Index, "bytes", info.StreamBytes, "took", time.Since(began))
 	}
 	return err

@@ -160,11 +160,15 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 	var left []fsm.PartitionID
 	var obstacle error
 	ended := pollUntil(ctx, func() bool {
-		if obstacle = o.moveReplicasAway(ctx, id, plan); obstacle == nil {
-			left, obstacle = o.partitionsHeldBy(ctx, id)
-		}
-		if obstacle != nil || len(left) > 0 {
+		if obstacle = o.moveReplicasAway(ctx, id, plan); obstacle != nil {
 			return errors.Is(obstacle, errUndrained)
+		}
+		held, err := o.partitionsHeldBy(ctx, id)
+		if obstacle = err; err != nil {
+			return false
+		}
+		if left = held; len(left) > 0 {
+			return false
 		}
 		obstacle = o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Removed = true })
 		return obstacle == nil
@@ -172,10 +176,15 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 	switch {
 	case ended:
 		return obstacle
-	case obstacle != nil && !errors.Is(obstacle, context.DeadlineExceeded) && !errors.Is(obstacle, context.Canceled):
+	case obstacle != nil && (left == nil || !isEndOfTime(obstacle)):
 		return fmt.Errorf("%w: it is drained and not empty yet: %s", fsm.Timeout, obstacle.Error())
 	}
 	return fmt.Errorf("%w: partitions %v have not been moved yet%s; the operation continues: repeat it to wait", fsm.Timeout, left, o.unwell(id))
+}
+
+// isEndOfTime reports whether an error can be that the time of the caller is over, which says nothing about the obstacle.
+func isEndOfTime(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, fsm.Timeout)
 }
 
 // unwell says which other members cannot take the place of one that is to be removed.

@@ -222,7 +222,7 @@ func (w *duplicateWindow) uniqueBytes(messages []sentMessage, now fsm.Instant, s
 	batch := make(map[idKey]struct{}, len(messages))
 	for i := range messages {
 		m := &messages[i]
-		if w != nil && len(m.id) > 0 {
+		if w != nil && len(m.id) > 0 && m.only == 0 {
 			key := keyOf(m.id)
 			if _, twice := batch[key]; twice || w.contains(&key, now, span) {
 				continue
