@@ -18,7 +18,7 @@ help: ## list the targets
 check: ## everything that CI checks; installs nothing, and reports what is missing
 	bash .ci/check
 
-test: ## the tests of a plain go test ./..., about two minutes on two cores, and the build
+test: ## the tests of a plain go test ./..., four to six minutes on two cores, with the build
 	go test ./...
 
 long: ## all tests, including the long ones
