@@ -2,9 +2,9 @@
 // one replica of one Raft group. It takes encoded commands, has a quorum write them to disk in one
 // order, applies them on every replica, and answers the callers at the leader.
 //
-// Package cluster opens the groups of a member, submits commands, and adds and removes replicas;
-// package cmd opens the [Log]. The package does not know what a command means, which members should
-// hold a partition, or which member leads one: callers ask a replica, and [Refused] sends them on.
+// Package cluster opens the [Log] and the groups of a member, submits commands, and adds and removes
+// replicas. The package does not know what a command means, which members should hold a partition, or
+// which member leads one: callers ask a replica, and [Refused] sends them on.
 // Nothing above it sees raft, raft-boltdb or bbolt.
 //
 // The path of a command at the leader and on every replica:
@@ -15,7 +15,8 @@
 //
 // Where the state of a replica is stored:
 //
-//	log       one raft-boltdb file of the member, shared by all its groups   package raftlog
+//	log       a journal, and a raft-boltdb file for terms and votes, both    package raftlog
+//	          shared by all groups of the member
 //	bodies    append-only segment files of the replica                       package bodystore
 //	index     in memory, in the machine                                      package fsm
 //	snapshot  image of the index, sizes of the segments, raft's metadata     package snapshots

@@ -7,7 +7,7 @@
 //
 // Package cluster makes one of each per member, gives them a [Node] and a [Router], and calls Mover and Balancer
 // from its reconciler. The operators' commands reach Operator through cluster.Operator. The package does not
-// compute placements (package placement), does not open replicas or remove their files (package cluster), and
+// compute placements (package placement), does not open replicas or remove their files (package replicas), and
 // remembers nothing that the next leader would need.
 //
 // Invariants:

@@ -5,8 +5,8 @@
 //	Conn.Submit, Lock, Query ─► frame ─► Serve ─► Host.LocalReplica, Host.AnswerQuery
 //	AnswerHandler, Reply     ◄─ frame ◄─
 //
-// Package router sends with a Client; package cluster serves the connections that package peer
-// has accepted, and registers the handlers of queries. This package does not choose members, does not
+// Package cluster creates the Client, and package client sends commands over its Conns; package cluster
+// serves the connections that package peer has accepted, and registers the handlers of queries. This package does not choose members, does not
 // retry, and does not know the meaning of a query.
 //
 // Invariants:

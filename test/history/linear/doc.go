@@ -1,5 +1,5 @@
 // Package linear checks histories of a queue and of sessions with Porcupine, which knows nothing of the judges of test/history and test/sim/judge:
-// it searches an order of all operations, each between its request and its answer, that a machine of one message, or of
+// it searches for an order of all operations, each between its request and its answer, that a machine of one message, or of
 // one session, could have performed.
 //
 // The machine of a message is absent, ready, locked for a client, or gone; a lock may end at any time after the one until which it lasts

@@ -16,7 +16,6 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// runClient runs one of the client commands.
 // writeJSON writes a response as a member does.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
