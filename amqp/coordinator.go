@@ -31,9 +31,6 @@ func (a *incomingDelivery) command(ctx context.Context) {
 	}
 }
 
-// ShortOfMemory reports whether the connection is to hold no more. mu is held.
-func (o *owner) ShortOfMemory() bool { return (*conn)(o).memory.shortOfMemory() }
-
 // declare opens a transaction, now or when another one has ended, and answers with its id. A declare that waits gives its
 // credit back, because the discharge for which it waits may come over the same link.
 func (a *incomingDelivery) declare(ctx context.Context, d *wire.Declare) {

@@ -48,6 +48,9 @@ func (o *owner) HoldResponse(bytes int) {
 	o.memory.responseBytes += bytes
 }
 
+// ShortOfMemory reports whether the connection is to hold no more. mu is held.
+func (o *owner) ShortOfMemory() bool { return (*conn)(o).memory.shortOfMemory() }
+
 // MemoryRefusal returns the reason why no messages are taken because memory is short.
 func (o *owner) MemoryRefusal() refusal.Cause {
 	c := (*conn)(o)
