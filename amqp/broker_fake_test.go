@@ -444,7 +444,7 @@ func (h *fakeBroker) Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver 
 
 // receiver is a Receiver of the broker.
 type fakeReceiver struct {
-	session          fsm.SessionLock // of a heldLane
+	session          fsm.SessionLock // whose messages it locks; zero: none
 	broker           *fakeBroker
 	at               fsm.EntityRef
 	receiveAndDelete bool

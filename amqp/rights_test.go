@@ -93,7 +93,7 @@ func revocable(rights fsm.Rights) (grant Grant, revoke func()) {
 	return Grant{Rights: rights, Valid: func() bool { return !gone.Load() }}, func() { gone.Store(true) }
 }
 
-// A changed or removed key ends its links within stillEvery, including those that wait for a session, and
+// A changed or removed key ends its links within login.CheckEvery, including those that wait for a session, and
 // nothing else.
 func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func (r *LockRequest) waitKey() waitKey {
 // waitQueue holds the lock requests that wait for the same: messages of an address or of a session, or a
 // session to accept.
 //
-//	what a lock proposed now would find = ready + coming - promised
+//	what a lock proposed now would find = ready + expected - requested
 type waitQueue struct {
 	waitKey
 	waiters         list.List // by arrival

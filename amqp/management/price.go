@@ -177,7 +177,7 @@ func sizeOf(v any) (bytes int) {
 	return bytes
 }
 
-// countOf returns the number of elements of a list in a request, at most tokensMax: longer ones are refused.
+// countOf returns the number of elements of a list in a request, at most TokensMax: longer ones are refused.
 func countOf(v any) int {
 	if array, ok := v.(wire.Array); ok {
 		v = array.Values

@@ -1,6 +1,6 @@
 package wire
 
-// openComposite appends the descriptor and the head of the list of a composite value. closeComposite, called
+// openComposite appends the descriptor and the head of the list of a composite value. closeCompound, called
 // with the number of fields written, ends it. The list is never list0, because the Python SDK reads only list8
 // and list32.
 func openComposite(dst []byte, desc byte) (longer []byte, mark int) {

@@ -18,7 +18,7 @@ const (
 
 // sessionTable is the set of sessions of an entity. A session has a slot as long as it has
 // messages, is locked, or has a state; the lowest free slot is assigned next, on every replica. An
-// image contains the sessionRecords, in pages that images share; the rest is derived from the
+// image contains the values of sessionRecord, in pages that images share; the rest is derived from the
 // records of the messages.
 type sessionTable struct {
 	generation image.Generation // of the slice pages

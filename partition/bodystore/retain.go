@@ -31,7 +31,7 @@ func (b *Store) Unpin() {
 	b.mu.Unlock()
 }
 
-// Freeze lists and retains the segments that the current state refers to. releaseSegments ends that.
+// Freeze lists and retains the segments that the current state refers to. ReleaseSegments ends that.
 func (b *Store) Freeze() ([]SegmentSize, error) {
 	if err := b.flushAll(); err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ type deletingSegment struct {
 }
 
 // Open opens the segments that the newest snapshot lists. It changes nothing on disk:
-// truncateToSnapshot does, after the snapshot was loaded and verified.
+// TruncateToSnapshot does, after the snapshot was loaded and verified.
 func Open(files disk.FS, dir string, segBytes int64, listed []SegmentSize, fail func(error)) (*Store, error) {
 	if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)

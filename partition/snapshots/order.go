@@ -38,7 +38,7 @@ func (s *Store) checkOrder(p position) error {
 	return nil
 }
 
-// beginOwn notes that a snapshot of this replica is being written. endOwn ends it. It is refused while another one is
+// beginOwn notes that a snapshot of this replica is being written. EndOwn ends it. It is refused while another one is
 // being installed.
 func (s *Store) beginOwn(p position) (*ownSnapshot, error) {
 	s.mu.Lock()

@@ -46,7 +46,7 @@ const (
 	// FlipJournal changes bits of the journal of a member, whose host loses power in the end; the member heals itself.
 	FlipJournal Kind = "flip journal"
 	LoseDisk    Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
-	Unreadable  Kind = "unreadable" // every read of one file of a member fails with EIO, see badFile
+	Unreadable  Kind = "unreadable" // every read of one file of a member fails with EIO
 	Garble      Kind = "garble"     // bits of what a member exchanges with others in Raft's streams change
 	Clocks      Kind = "clocks"     // all clocks together are off by Amount
 	RollBack    Kind = "roll back"  // the data folder of a member is replaced by a copy from before its last start; it is replaced
@@ -220,7 +220,7 @@ func (p *Plan) Has(k Kind) bool {
 }
 
 // ClockError returns by how much messages may come early because clocks are wrong: 0 if the plan changes none. While the
-// clocks of two members are ahead, the median may be the one that is less far ahead: by at most agreedErrorMax if a right
+// clocks of two members are ahead, the median may be the one that is less far ahead: by at most AgreedErrorMax if a right
 // clock must confirm it, and by more if the two may confirm each other.
 func (p *Plan) ClockError() time.Duration {
 	if !p.Has(Clock) && !p.Has(Drift) {
