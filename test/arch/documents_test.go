@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"go/ast"
 	"go/constant"
+	"go/types"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -167,6 +170,69 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 			}
 		}
 	}
+}
+
+// notOfGo are names in the design documents that the Go code does not declare: of other libraries, of tests, and of properties.
+var notOfGo = []string{"Bearer", "NetworkTransport", "checkStored", "http.CrossOriginProtection", "prevIndex", "retryDelay", "sys.x", "unicode.IsLetter", "user.sys.x"}
+
+// TestDesignDocumentsNameWhatExists checks the Go files and names between backticks in each DESIGN.md: a file is below the
+// folder of the document or at this path of the repository, a name is anywhere in the code. Names of one word in lower case are not checked, because they may be something else.
+func TestDesignDocumentsNameWhatExists(t *testing.T) {
+	t.Parallel()
+	names, files, documents, checked := inCode(loadPackages(t)), []string{}, map[string]string{}, 0
+	cited(t, func(file, content string) {
+		if files = append(files, file); path.Base(file) == "DESIGN.md" {
+			documents[path.Dir(file)+"/"] = content
+		}
+	})
+	name := regexp.MustCompile("`([A-Za-z]\\w*(?:[./][A-Za-z]\\w*)*)`")
+	code, notCode := regexp.MustCompile(`^[A-Z][a-z]+$|[a-z][A-Z]|\.`), regexp.MustCompile(`/|\.(copy|db|json|md|sock|txt)$|^(Benchmark|Test)`)
+	for folder, content := range documents {
+		for _, found := range name.FindAllStringSubmatch(content, -1) {
+			switch n := found[1]; {
+			case strings.HasSuffix(n, ".go"):
+				if checked++; !slices.ContainsFunc(files, func(f string) bool { return f == n || strings.HasPrefix(f, folder) && strings.HasSuffix(f, "/"+n) }) {
+					t.Errorf("the DESIGN.md of %s names the file %s, which does not exist", folder, n)
+				}
+			case code.MatchString(n) && !notCode.MatchString(n) && !slices.Contains(notOfGo, n) && !names[n]:
+				t.Errorf("the DESIGN.md of %s names %s, which nothing is called", folder, n)
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("only %d names of files found: the test looks at the wrong place", checked)
+	}
+}
+
+// inCode collects the names that packages declare and use, as Name and package.Name, those of methods and fields also as Type.Name
+// and package.Type.Name.
+func inCode(have map[string]*packages.Package) map[string]bool {
+	names := map[string]bool{}
+	member := func(of types.Type, name string) {
+		if pointer, ok := of.(*types.Pointer); ok {
+			of = pointer.Elem()
+		}
+		if of, ok := of.(*types.Named); ok && of.Obj().Pkg() != nil {
+			names[of.Obj().Name()+"."+name], names[of.Obj().Pkg().Name()+"."+of.Obj().Name()+"."+name] = true, true
+		}
+	}
+	for _, p := range have {
+		for _, of := range []map[*ast.Ident]types.Object{p.TypesInfo.Defs, p.TypesInfo.Uses} {
+			for _, o := range of {
+				if o == nil || o.Pkg() == nil {
+					continue
+				}
+				names[o.Name()], names[o.Pkg().Name()+"."+o.Name()] = true, true
+				if signature, ok := o.Type().(*types.Signature); ok && signature.Recv() != nil {
+					member(signature.Recv().Type(), o.Name())
+				}
+			}
+		}
+		for _, s := range p.TypesInfo.Selections {
+			member(s.Recv(), s.Obj().Name())
+		}
+	}
+	return names
 }
 
 // declared collects the functions, methods (as Type.Method), interface methods and types of a
