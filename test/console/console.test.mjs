@@ -579,8 +579,13 @@ describe("without a key, on the machine of the member", () => {
     await page.getByLabel("Filter by name").fill("seen-3");
     await until(() => assert.deepEqual(named(), Array.from({ length: 10 }, (_, i) => `seen-3${i}`)));
     assert.equal(lists(), before, "lists of entities while rows changed");
+    await page.route("**/v1/queues?*", async (route) => {
+      await new Promise((resolve) => setTimeout(resolve, 6000)); // longer than lists are apart
+      await route.continue().catch(() => undefined); // the page aborted it
+    });
     await m.cli("queue", "delete", "seen-33", "--yes");
     await row("seen-33").waitFor({ state: "detached", timeout: 20_000 });
+    await page.unrouteAll({ behavior: "ignoreErrors" });
   });
 
   test("a queue is created, filled, read and deleted with the keyboard alone", async (t) => {

@@ -61,10 +61,10 @@ export function Entities() {
   const wanted = filter.toLowerCase();
   const rows = useMemo(() => (all ?? []).filter((e) => e.name.toLowerCase().includes(wanted)), [all, wanted, rates.data]);
   const figures = events.data?.figures;
-  const asked = useRef(0); // when the list was asked for again
+  const asked = useRef(0); // when the list was asked for again; another reload would abort that request, so its answer comes first
   useEffect(() => {
     // An entity was created or deleted elsewhere, or its partition has no leader.
-    if (all && figures && figures.queues + figures.topics !== all.length && Date.now() - Math.max(asked.current, loaded.at!) > againMin) {
+    if (all && figures && figures.queues + figures.topics !== all.length && loaded.at! > asked.current && Date.now() - loaded.at! > againMin) {
       asked.current = Date.now();
       loaded.reload();
     }
