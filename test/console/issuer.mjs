@@ -65,7 +65,7 @@ export async function issuer() {
       self.gives = { tokenEndpoint: `${self.tokenOrigin}/token`, roles: ["peeklock.operator"], seconds: 3600, audience };
     },
     tokens(asked, refreshes) {
-      const { roles, seconds, expiresIn = seconds, audience: aud, nonce, refresh, opaque } = self.gives;
+      const { roles, seconds, expiresIn = seconds, audience: aud, nonce, refresh, opaque, name = "ada@example.com" } = self.gives;
       const now = Math.floor(Date.now() / 1000);
       const claims = { iss: self.url, sub: "u-1", iat: now, nbf: now, exp: now + seconds, roles };
       const token = refresh ? randomUUID() : undefined;
@@ -73,7 +73,7 @@ export async function issuer() {
       return {
         token_type: "Bearer",
         access_token: opaque ? "opaque" : jwt({ ...claims, aud }),
-        id_token: jwt({ ...claims, aud: opaque ? [clientID, aud] : clientID, azp: clientID, nonce: nonce ?? asked.nonce, preferred_username: "ada@example.com" }),
+        id_token: jwt({ ...claims, aud: opaque ? [clientID, aud] : clientID, azp: clientID, nonce: nonce ?? asked.nonce, preferred_username: name }),
         expires_in: expiresIn,
         refresh_token: token,
       };

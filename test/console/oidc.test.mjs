@@ -59,6 +59,20 @@ test("an ID token signs in where access tokens are opaque", async (t) => {
   await page.getByRole("link", { name: "Cluster" }).waitFor();
 });
 
+test("sign-ins whose names are empty do not share a stream, and can be ended", async (t) => {
+  provider.gives.name = "";
+  const first = await open(t, `${m.members[0].server}/console`);
+  const pages = [first, await first.context().newPage()];
+  const streams = [0, 0];
+  for (const [i, page] of pages.entries()) {
+    page.on("request", (r) => (streams[i] += r.url().includes("/v1/events") ? 1 : 0));
+    await page.goto(`${m.members[0].server}/console/overview`);
+    await signIn(page);
+    await page.getByTitle("Signed in as u-1").waitFor(); // the button that signs out
+  }
+  await until(() => assert.deepEqual(streams, [1, 1], "streams of the two tabs"));
+});
+
 test("an answer with another state or nonce, or to no sign-in, is refused before its code is used", async (t) => {
   provider.gives.state = "of-somebody-else";
   const page = await open(t, `${m.members[0].server}/console`);

@@ -1,6 +1,6 @@
 // Requests to the API of the member that served this page. The console has no API of its own: docs/cli.md and docs/index.md
 // describe the routes below /v1, and docs/service-bus-protocol.md the requests about messages.
-import { bearer, bearerName, end, forgetTokens } from "./oidc";
+import { bearer, bearerName, end, forgetTokens, hasTokens } from "./oidc";
 
 /** Problem is the body of every answer other than 2xx. */
 interface Problem {
@@ -43,6 +43,9 @@ export function signIn(with_: Key | null) {
   forgetTokens();
 }
 
+export const isSignedIn = () => key !== null || hasTokens();
+
+/** signedInAs is a name to show, which can be empty. */
 export function signedInAs(): string {
   return key?.name ?? bearerName();
 }
@@ -82,7 +85,7 @@ async function authorization(): Promise<string> {
  */
 export async function identity(): Promise<string> {
   if (!key) {
-    return signedInAs() ? crypto.randomUUID() : `/${session.namespace}`;
+    return hasTokens() ? crypto.randomUUID() : `/${session.namespace}`;
   }
   const bytes = new TextEncoder();
   const secret = await crypto.subtle.importKey("raw", bytes.encode(key.secret), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
@@ -113,7 +116,7 @@ export async function request(method: string, path: string, headers: Record<stri
     } catch {
       problem = { message: text.replace(/<[^>]*>/g, " ").trim() };
     }
-    if (response.status === 401 && bearerName() && problem.message?.includes("ExpiredToken")) {
+    if (response.status === 401 && hasTokens() && problem.message?.includes("ExpiredToken")) {
       problem.message = end(problem.message);
     }
     throw new Refusal(response.status, problem.code ?? String(response.status), problem.message || response.statusText, problem.trackingId);

@@ -4,7 +4,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Access } from "./access";
 import { Audit } from "./audit";
-import { call, type Namespace, readOnly, Refusal, session, signedInAs, signIn } from "./api";
+import { call, isSignedIn, type Namespace, readOnly, Refusal, session, signedInAs, signIn } from "./api";
 import { Connections } from "./clients";
 import { Cluster } from "./cluster";
 import { Connect } from "./connect";
@@ -46,7 +46,7 @@ async function may(path: string): Promise<boolean> {
 
 async function probe(): Promise<Caller | "sign in"> {
   const [operator, manager] = await Promise.all([may("/v1/members"), may("/v1/queues?max=1")]);
-  return operator || manager || signedInAs() ? { operator, manager } : "sign in";
+  return operator || manager || isSignedIn() ? { operator, manager } : "sign in";
 }
 
 /** check asks the member whether it accepts who signed in, and forgets what it refuses. What may be done, each page shows. */
@@ -196,7 +196,7 @@ function App() {
             </select>
           )}
           {readOnly && <span class="badge">read-only</span>}
-          {signedInAs() && (
+          {isSignedIn() && (
             <button onClick={() => leave()} title={`Signed in as ${signedInAs()}`}>
               Sign out
             </button>

@@ -35,6 +35,7 @@ const providerTimeMax = 10_000; // milliseconds, for one answer of the provider
 const renewEarly = 60_000; // milliseconds before the end of a token, or a quarter of its time if that is less
 const renewAgain = 10_000; // milliseconds after a failure
 
+export const hasTokens = () => tokens !== null;
 export const bearerName = () => tokens?.who ?? "";
 export const forgetTokens = () => void (tokens = null);
 
@@ -147,7 +148,7 @@ function keep(result: oauth.TokenEndpointResponse) {
     refresh: result.refresh_token ?? tokens?.refresh,
     renewAt: now + life - Math.min(renewEarly, life / 4),
     until: now + life,
-    who: id ? String(id.preferred_username ?? id.email ?? id.name ?? id.sub) : (tokens?.who ?? ""),
+    who: id ? String(id.preferred_username || id.email || id.name || id.sub) : (tokens?.who ?? ""),
   };
 }
 
