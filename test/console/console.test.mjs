@@ -786,6 +786,37 @@ describe("with keys", () => {
     }
   });
 
+  test("a tab that comes while the stream fails shows the last data with their age and the failure", async (t) => {
+    const first = await open(t, `${m.server}/console`);
+    const overview = async (page) => {
+      page.setDefaultTimeout(15_000);
+      await page.goto(`${m.server}/console`);
+      await signIn(page, "RootManageSharedAccessKey", "SAS_KEY_VALUE");
+      await page.getByRole("heading", { name: "Overview" }).waitFor();
+    };
+    const queues = (page, count) => page.locator("dl.tiles div", { hasText: "Queues" }).locator("dd").filter({ hasText: new RegExp(`^${count}$`) }).waitFor();
+    const failure = (page) => page.getByRole("alert").filter({ hasText: /The member does not answer\. .* The data below are ([2-9]|\d\d) s old/ });
+    const figures = { queues: 777, topics: 0, subscriptions: 0, total: {}, deepest: [], deadLettered: [] };
+    const line = JSON.stringify({ at: new Date().toISOString(), rows: [], figures });
+    const answers = [(route) => route.fulfill({ body: `${line}\n` }), (route) => route.abort()];
+    const held = []; // requests without an answer: the page is told of one failure alone
+    await first.route("**/v1/events*", (route) => (answers.shift() ?? ((r) => held.push(r)))(route));
+    await overview(first);
+    await failure(first).waitFor();
+    const second = await first.context().newPage();
+    await overview(second);
+    await queues(second, 777);
+    await failure(second).waitFor();
+    assert.equal(await failure(first).count(), 1, "failures at the tab that reads the stream");
+
+    await until(() => assert.equal(held.length, 1));
+    await held[0].continue();
+    for (const page of [first, second]) {
+      await queues(page, (await m.cli("queue", "list")).length);
+      await failure(page).waitFor({ state: "detached" });
+    }
+  });
+
   test("the audit page shows the events of all members and filters them, and a key of a namespace is refused", async (t) => {
     const { primaryKey } = await m.cli("key", "create", "clerk", "--rights", "manage,send,listen");
     await m.cli("queue", "create", "audited-a");

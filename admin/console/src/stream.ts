@@ -41,6 +41,7 @@ interface Shared {
   gone?: boolean; // it takes no part any longer
   lead?: boolean; // it reads the stream now, and asks for the names of the others
   events?: Partial<Events>; // of a line, or all that is known for a tab that has come
+  at?: number; // when the line arrived, the last one for all that is known; milliseconds since 1970
   failure?: { status: number; code: string; message: string };
 }
 
@@ -82,13 +83,13 @@ class Participant {
   private own: string[] = [];
   private channel?: BroadcastChannel;
   private isLeader = false;
-  private known: Partial<Events> = {};
+  private told: Pick<Shared, "events" | "at" | "failure"> = {}; // all that is known from the stream, and what failed since
   private query = "";
   private stream?: AbortController;
   private timer = 0;
 
   constructor(
-    private readonly onEvents: (events: Partial<Events>) => void,
+    private readonly onEvents: (events: Partial<Events>, at: number) => void,
     private readonly onFailure: (failure: Refusal) => void,
   ) {
     void this.run();
@@ -136,8 +137,8 @@ class Participant {
   }
 
   private hear(from: Shared) {
-    if (from.events) {
-      this.onEvents(from.events);
+    if (from.events && from.at) {
+      this.onEvents(from.events, from.at);
     }
     if (from.failure) {
       this.onFailure(new Refusal(from.failure.status, from.failure.code, from.failure.message));
@@ -152,7 +153,7 @@ class Participant {
       this.names.delete(from.tab);
     } else if (from.names) {
       this.names.set(from.tab, from.names);
-      this.tell({ events: this.known });
+      this.tell(this.told);
     }
     this.changed();
   }
@@ -189,7 +190,8 @@ class Participant {
           if (failure.status === 401 || failure.status === 403) {
             break; // another tab may have another token
           }
-          this.tell({ failure: { status: failure.status, code: failure.code, message: failure.message } });
+          this.told.failure = { status: failure.status, code: failure.code, message: failure.message };
+          this.tell({ failure: this.told.failure });
         }
       }
       if (!stream.signal.aborted) {
@@ -207,10 +209,11 @@ class Participant {
     for await (const line of linesOf(await request("GET", inNamespace(path), {}, undefined, signal))) {
       const { end, at: _, ...event } = JSON.parse(line) as Partial<Events> & { end?: string; at: string };
       if (!end) {
-        const events = { ...event, ...(event.rates && { ratesAt: Date.now() }) };
-        this.known = { ...this.known, ...events };
-        this.onEvents(events);
-        this.tell({ events });
+        const at = Date.now();
+        const events = { ...event, ...(event.rates && { ratesAt: at }) };
+        this.told = { events: { ...this.told.events, ...events }, at };
+        this.onEvents(events, at);
+        this.tell({ events, at });
       }
     }
   }
@@ -239,7 +242,7 @@ export function useEvents(names: string[] = []): Loaded<Events> {
       return;
     }
     const joined = new Participant(
-      (events) => setState((old) => (old.data || events.figures ? { at: Date.now(), data: { ...old.data, ...events } as Events } : old)),
+      (events, at) => setState((old) => (old.data || events.figures ? { at, data: { ...old.data, ...events } as Events } : old)),
       (error) => setState((old) => ({ ...old, error })),
     );
     participant.current = joined;
