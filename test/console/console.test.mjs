@@ -831,6 +831,13 @@ describe("with keys", () => {
     await visit(clerk, "/audit");
     await clerk.getByRole("alert").filter({ hasText: /right|access|Unauthorized|authoriz|operator/i }).waitFor();
 
+    const client = new ServiceBusClient(m.members[0].connectionString);
+    t.after(() => client.close());
+    await m.cli("topic", "create", "ruled");
+    await m.cli("subscription", "create", "ruled/Subscriptions/all");
+    await client.createRuleManager("ruled", "all").createRule("by-amqp", { sqlExpression: "1 = 1" });
+    await m.cli("topic", "delete", "ruled", "--yes");
+
     const page = await open(t, `${m.server}/console`);
     await signIn(page, "RootManageSharedAccessKey", "SAS_KEY_VALUE");
     await page.getByRole("link", { name: "Audit" }).click();
@@ -845,6 +852,9 @@ describe("with keys", () => {
         await rows.nth(i + 1).getByRole("cell", { name: text, exact: true }).waitFor();
       }
     }
+    await page.getByLabel("Filter by text").fill("by-amqp");
+    assert.equal(await rows.filter({ hasText: "rule change" }).locator(".badge.good").innerText(), "ok");
+    await page.getByLabel("Filter by text").fill("audited-");
     await page.getByLabel("Who").selectOption("clerk");
     await until(async () => assert.equal(await rows.count(), 1 + 1));
     await page.getByLabel("Filter by text").fill("/v1/audit");

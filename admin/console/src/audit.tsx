@@ -84,7 +84,7 @@ export function Audit() {
               { title: "Who", value: whoOf },
               { title: "Action", value: actionOf },
               { title: "What", value: whatOf },
-              { title: "Outcome", value: (e) => e.fields.outcome ?? "", show: (e) => e.fields.outcome && <span class={e.fields.outcome === "OK" ? "badge good" : "badge bad"}>{e.fields.outcome}</span> },
+              { title: "Outcome", value: (e) => e.fields.outcome ?? "", show: (e) => e.fields.outcome && <span class={e.fields.outcome.toUpperCase() === "OK" ? "badge good" : "badge bad"}>{e.fields.outcome}</span> },
               { title: "Address", value: (e) => e.fields.peer ?? "" },
               { title: "Member", value: (e) => e.member },
               { title: "Details", value: restOf },
