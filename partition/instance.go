@@ -127,6 +127,24 @@ func (f placedFuture) Error() error {
 	return err
 }
 
+// waitCommitted waits until the leader's whole log is committed, and what was applied satisfies a condition. A barrier would do the same, but it is an
+// entry that the machine never sees, and a Read behind it would wait for the next command.
+func (i *instance) waitCommitted(ctx context.Context, most time.Duration, applied func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	last := i.raft.LastIndex()
+	ticker := time.NewTicker(committedPollInterval)
+	defer ticker.Stop()
+	for i.raft.CommitIndex() < last || !applied() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return i.verifyLeader(ctx)
+}
+
 // campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the
 // voters then vote although they know a leader.
 func (i *instance) campaign(ctx context.Context, replica string, member fsm.MemberID) error {

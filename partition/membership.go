@@ -127,24 +127,6 @@ func (g *Group) change(ctx context.Context, what string,
 	return nil
 }
 
-// waitCommitted waits until the leader's whole log is committed, and what was applied satisfies a condition. A barrier would do the same, but it is an
-// entry that the machine never sees, and a Read behind it would wait for the next command.
-func (i *instance) waitCommitted(ctx context.Context, most time.Duration, applied func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	last := i.raft.LastIndex()
-	ticker := time.NewTicker(committedPollInterval)
-	defer ticker.Stop()
-	for i.raft.CommitIndex() < last || !applied() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return i.verifyLeader(ctx)
-}
-
 // applyConfiguration records a committed configuration. A replica that was in an earlier configuration and is
 // not in this one was removed; a replica that was never in one sees configurations from before it was added. So does
 // one that gets a snapshot from before it was added, although its log goes further: raft does not compare the two.
