@@ -33,13 +33,14 @@ func (a *abuseRun) createTopic(name string, n int, rule func(i int) harness.Rule
 	a.t.Helper()
 	a.callOwn(http.MethodPut, ownPath("topics/"+name), nil)
 	a.callOwn(http.MethodPut, ownPath("subscriptions/"+subscriptionOf(name)), harness.Fields{"defaultRule": rule(0)})
+	path := func(i int) string { return ownPath(fmt.Sprintf("rules/%s?name=rule-%d", subscriptionOf(name), i)) }
+	a.callOwn(http.MethodPut, path(1), rule(1)) // waits until what the attack before has stored counts no longer
 	const atOnce = 16
 	var adding sync.WaitGroup
 	for first := range atOnce {
 		adding.Go(func() {
-			for i := 1 + first; i < n; i += atOnce {
-				path := ownPath(fmt.Sprintf("rules/%s?name=rule-%d", subscriptionOf(name), i))
-				if err := a.Members[0].Call(a.t.Context(), http.MethodPut, path, rule(i), nil); err != nil {
+			for i := 2 + first; i < n; i += atOnce {
+				if err := a.Members[0].Call(a.t.Context(), http.MethodPut, path(i), rule(i), nil); err != nil {
 					a.t.Error(err)
 					return
 				}
