@@ -84,7 +84,7 @@ func TestMessageForOneSubscriptionHasAQuota(t *testing.T) {
 	t.Parallel()
 	b, lock := newReturn(t)
 	s := fsm.DefaultSettings()
-	s.RequiresDuplicateDetection, s.MaxBytes, s.MaxMessageBytes = true, 1 << 20, 1 << 21
+	s.RequiresDuplicateDetection, s.MaxBytes, s.MaxMessageBytes = true, 1<<20, 1<<21
 	b.must(fsm.PutEntity{Entity: 1, Version: 2, Settings: s, Kind: fsm.TopicEntity})
 	refuse(t, b, map[string]refusal{"beyond the quota": {returned(lock, fsm.Message{ID: "m", Payload: make([]byte, 1<<20+1), Only: 3}), fsm.QuotaExceeded}})
 }
