@@ -61,11 +61,17 @@ export function Entities() {
   const wanted = filter.toLowerCase();
   const rows = useMemo(() => (all ?? []).filter((e) => e.name.toLowerCase().includes(wanted)), [all, wanted, rates.data]);
   const figures = events.data?.figures;
-  const asked = useRef(0); // when the list was asked for again; another reload would abort that request, so its answer comes first
+  // When the list was asked for again, and how long its answer may take: another reload aborts that request, so it waits longer each time.
+  const asked = useRef({ at: 0, within: againMin });
   useEffect(() => {
     // An entity was created or deleted elsewhere, or its partition has no leader.
-    if (all && figures && figures.queues + figures.topics !== all.length && loaded.at! > asked.current && Date.now() - loaded.at! > againMin) {
-      asked.current = Date.now();
+    if (!all || !figures || figures.queues + figures.topics === all.length) {
+      return;
+    }
+    const { at, within } = asked.current;
+    const arrived = loaded.at! > at;
+    if (Date.now() - Math.max(at, loaded.at!) > (arrived ? againMin : within)) {
+      asked.current = { at: Date.now(), within: 2 * (arrived ? againMin : within) };
       loaded.reload();
     }
   }, [events.at]);
