@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Every member shows the disks of all living members, and the newest backup of each partition, whichever member it was read from.
+// Every member shows the disks of all living members, and the newest backup of each partition, whichever member it was read through.
 func TestStorageOfAllMembersIsShown(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const partitions = 2

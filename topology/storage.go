@@ -9,7 +9,7 @@ import (
 // Storage is the state of the disks of members, and of the backups of partitions.
 type Storage struct {
 	Members []MemberStorage `json:"members"` // by name
-	// Backups are the last backup of each partition, by partition. A member forgets those that were read from it when it stops.
+	// Backups are the last backup of each partition, by partition. A member forgets those that were read through it when it stops.
 	Backups     []Backup `json:"backups"`
 	Unreachable []string `json:"unreachable,omitempty"` // members that did not answer: their disks are missing, and backups may be
 }

@@ -352,7 +352,7 @@ export interface Status {
   formatLevel: number;
 }
 
-/** Storage is the disks of members, and the last backup of each partition that was read from a member since that started. */
+/** Storage is the disks of members, and the last backup of each partition that was read through a member since that started. */
 export interface Storage {
   members: { id: string; name: string; diskBytes: number; freeBytes: number }[];
   backups: { partition: number; at: string; bytes: number }[];

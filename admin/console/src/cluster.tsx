@@ -125,7 +125,7 @@ export function Cluster() {
             </>
           )}
           <h2>Partitions</h2>
-          <p class="quiet">A member knows the backups that were read from it since it started.</p>
+          <p class="quiet">A member knows the backups that were read through it since it started.</p>
           {!readOnly && (
             <p>
               <button
