@@ -64,11 +64,11 @@ func (c *Clocks) early(at time.Time) time.Duration {
 	if c == nil {
 		return 0
 	}
-	return c.Error + c.ahead(at)
+	return c.Error + c.Ahead(at)
 }
 
-// ahead returns how far wall time may be ahead at a time because of the steps. c may be nil.
-func (c *Clocks) ahead(at time.Time) time.Duration {
+// Ahead returns how far wall time may be ahead at a time because of the steps. c may be nil.
+func (c *Clocks) Ahead(at time.Time) time.Duration {
 	return c.most(at, func(s clockStep, since time.Duration) time.Duration {
 		return min(s.amount, s.amount-(since-agreeWithin))
 	})

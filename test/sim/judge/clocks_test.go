@@ -16,7 +16,7 @@ func TestStepsOfAllClocks(t *testing.T) {
 		wait := func(length time.Duration) { <-time.After(length) }
 		check := func(when string, ahead, behind time.Duration) {
 			t.Helper()
-			if a, b := c.ahead(time.Now()), c.behind(time.Now()); a != ahead || b != behind {
+			if a, b := c.Ahead(time.Now()), c.behind(time.Now()); a != ahead || b != behind {
 				t.Errorf("%s: ahead %v and behind %v, want %v and %v", when, a, b, ahead, behind)
 			}
 		}

@@ -71,7 +71,7 @@ func (l *Lives) check(id string, enqueued time.Time, isDead bool, asked time.Tim
 	switch {
 	case isDead && !expires:
 		return fmt.Sprintf("message %s was dead-lettered, and has no time to live", id)
-	case isDead && time.Now().Before(ends.Add(-ClockSlack-c.ahead(time.Now()))):
+	case isDead && time.Now().Before(ends.Add(-ClockSlack-c.Ahead(time.Now()))):
 		return fmt.Sprintf("message %s, enqueued at %v for %v, had expired at %v", id, enqueued, life, time.Now())
 	case !isDead && expires && isSettled && asked.After(ends.Add(ClockSlack+c.behind(asked))) && c.Agree():
 		return fmt.Sprintf("message %s, enqueued at %v for %v, was given to a receiver that asked at %v", id, enqueued, life, asked)

@@ -66,7 +66,7 @@ func (s *Stream) Cancelled(id string, asked time.Time, code fsm.Code, heard, isT
 	}
 	s.mu.Unlock()
 	switch now := time.Now(); {
-	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-ClockSlack-s.Clocks.ahead(now))):
+	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-ClockSlack-s.Clocks.Ahead(now))):
 		s.Find(fmt.Sprintf("message %s, due at %v, could not be cancelled at %v: %v", id, due, now, code))
 	case heard && code == fsm.OK && asked.After(due.Add(cancelWithin)):
 		s.Find(fmt.Sprintf("message %s, due at %v, was cancelled at %v", id, due, asked))

@@ -28,7 +28,7 @@ func (l *Load) lockSome(c *client, p *Process, r *router.Receiver) (got locked, 
 // settleAll records deliveries and settles each after a while. Their locks began at since or later.
 func (l *Load) settleAll(c *client, p *Process, s *stream, from judge.Source, since time.Time, deliveries []fsm.Delivery) {
 	deliveries = slices.DeleteFunc(deliveries, func(d fsm.Delivery) bool {
-		return !time.Now().Before(lockedUntil(from, &d, since)) // too late: the lock may have ended before the answer came
+		return !time.Now().Before(lockedUntil(s, from, &d, since)) // too late: the lock may have ended before the answer came
 	})
 	l.operations.Add(int64(len(deliveries)))
 	if s.relay != nil && from.At.ID == s.relay.At.ID {
@@ -49,7 +49,7 @@ func (l *Load) settleAll(c *client, p *Process, s *stream, from judge.Source, si
 		}
 		s.Add(history.Event{
 			Kind: history.Delivered, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, Sequence: int64(d.Lock.Sequence), EnqueuedSequence: int64(d.Topic),
-			FailedDeliveries: failed, Asked: askedFor(from, since), LockedUntil: lockedUntil(from, d, since), Note: fmt.Sprintf("m%d, epoch %d", p.Member, d.Lock.Epoch),
+			FailedDeliveries: failed, Asked: askedFor(from, since), LockedUntil: lockedUntil(s, from, d, since), Note: fmt.Sprintf("m%d, epoch %d", p.Member, d.Lock.Epoch),
 		})
 	}
 	for i := range deliveries {
@@ -72,10 +72,11 @@ func askedFor(from judge.Source, since time.Time) time.Time {
 }
 
 // lockedUntil returns until when a message is locked at least, whatever the clocks of the members show: its lock began
-// at since or later. A receiver of a partitioned entity may have had the message before it was asked for it.
-func lockedUntil(from judge.Source, d *fsm.Delivery, since time.Time) time.Time {
+// at since or later. A receiver of a partitioned entity may have had the message before it was asked for it, and shows the end by wall time,
+// which may be ahead.
+func lockedUntil(s *stream, from judge.Source, d *fsm.Delivery, since time.Time) time.Time {
 	until := since.Add(judge.LockSure)
-	if shown := time.UnixMilli(int64(d.LockedUntil)).Add(-judge.ClockSlack); len(from.At.Shards) > 0 && shown.Before(until) {
+	if shown := time.UnixMilli(int64(d.LockedUntil)).Add(-judge.ClockSlack - s.Clocks.Ahead(time.Now())); len(from.At.Shards) > 0 && shown.Before(until) {
 		return shown
 	}
 	return until
