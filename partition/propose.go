@@ -207,8 +207,8 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.mu.Lock()
 	if !p.closed {
 		p.leading, p.term, p.barrier = true, term, barrier
-		p.stamper = stamp.Stamper{}
-		_, c := p.nextTimes() // serving time begins now, and not with the first entry
+		p.stamper, p.lastStamp = stamp.Stamper{}, fsm.Times{} // of entries that may never be committed; what was is applied
+		_, c := p.nextTimes()                                 // serving time begins now, and not with the first entry
 		p.stampedAt = c.Monotonic
 	}
 	p.transferring = false

@@ -296,3 +296,25 @@ func TestIdleLeaderRecordsServingTime(t *testing.T) {
 		}
 	})
 }
+
+// TestServingTimeForgetsEntriesThatNobodyHas: the times of entries that a replica composed in an earlier leadership, and that were never
+// committed, do not count in the next one: the locks that another leader granted meanwhile would end early.
+func TestServingTimeForgetsEntriesThatNobodyHas(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		_, g, a := openSingle(t, nil)
+		must(t, g, a.next(), send(1, body(1)))
+		p := &g.proposer
+		p.mu.Lock()
+		p.lastStamp.Serving += 15_000
+		p.mu.Unlock()
+		term := g.Status().Term
+		g.loseLeadership()
+		p.becomeLeader(term+1, g.applied.Load())
+		p.mu.Lock()
+		next, _ := p.nextTimes()
+		p.mu.Unlock()
+		if most := g.appliedTimes().Serving + 2000; next.Serving > most {
+			t.Errorf("the first entry of a leadership has serving time %d, want at most %d", next.Serving, most)
+		}
+	})
+}
