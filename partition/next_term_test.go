@@ -10,6 +10,21 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
+// blockByTerm blocks raft's main goroutine at a leader: the disk is full, and a candidate of a later term, which is not heard of again, asks
+// for a vote. It returns the store of the disk.
+func blockByTerm(t *testing.T, stores *sync.Map, lm *member, g *Group) *failingStore {
+	t.Helper()
+	found, _ := stores.Load(lm.id)
+	store, _ := found.(*failingStore)
+	store.set(errDiskFull)
+	g.instance.Load().transport.Requests() <- raft.RPC{
+		Command:  &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: g.Status().Term + 1, LeadershipTransfer: true},
+		RespChan: make(chan raft.RPCResponse, 1),
+	}
+	kit.Eventually(t, "raft's main goroutine waits for space for the term", g.log.WaitsForTerm)
+	return store
+}
+
 // A leader that learns of a later term and has no space for it sends no heartbeats, so that another replica is elected while it waits.
 func TestLeaderWithoutSpaceForTheNextTermIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -18,16 +33,7 @@ func TestLeaderWithoutSpaceForTheNextTermIsReplaced(t *testing.T) {
 		mustEventually(t, ms, a.next(), send(1, body(1)))
 		lm, g := leader(t, ms, 1)
 		rest := others(ms, lm)
-		found, _ := stores.Load(lm.id)
-		store, _ := found.(*failingStore)
-		store.set(errDiskFull)
-		// A candidate that is not heard of again.
-		vote := &raft.RequestVoteRequest{
-			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(rest[0].config(1).Replica), Addr: []byte(rest[0].id)},
-			Term:      g.Status().Term + 1, LeadershipTransfer: true,
-		}
-		g.instance.Load().transport.Requests() <- raft.RPC{Command: vote, RespChan: make(chan raft.RPCResponse, 1)}
-		kit.Eventually(t, "it waits for space for the term", g.log.WaitsForTerm)
+		store := blockByTerm(t, &stores, lm, g)
 		leader(t, rest, 1)
 		mustEventually(t, rest, a.next(), send(1, body(2)))
 		store.set(nil)
@@ -78,15 +84,7 @@ func TestCallsOfABlockedRaftHavePlaces(t *testing.T) {
 		ms, a := threeReplicas(t, withFailingStores(&stores))
 		mustEventually(t, ms, a.next(), send(1, body(1)))
 		lm, g := leader(t, ms, 1)
-		found, _ := stores.Load(lm.id)
-		store, _ := found.(*failingStore)
-		store.set(errDiskFull)
-		inst := g.instance.Load()
-		inst.transport.Requests() <- raft.RPC{
-			Command:  &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: g.Status().Term + 1, LeadershipTransfer: true},
-			RespChan: make(chan raft.RPCResponse, 1),
-		}
-		kit.Eventually(t, "raft's main goroutine waits for space", g.log.WaitsForTerm)
+		store, inst := blockByTerm(t, &stores, lm, g), g.instance.Load()
 		given, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 3 {
