@@ -1,7 +1,7 @@
 // The console while members are away: moves, the last data with their age, and the conditions.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { browser, button, open as openPage, processes, until } from "./kit.mjs";
+import { browser, button, dialog, open as openPage, processes, signIn, until, visit } from "./kit.mjs";
 
 let chromium, m;
 before(async () => {
@@ -12,20 +12,6 @@ after(async () => {
 });
 
 const open = (...how) => openPage(chromium, ...how);
-const dialog = (page) => page.getByRole("dialog");
-
-const signIn = async (page, name, key) => {
-  await page.getByLabel("Name of the rule").fill(name);
-  await page.getByLabel("Key", { exact: true }).fill(key);
-  await button(page, "Sign in").click();
-};
-
-/** visit opens a view without loading the page again, which would forget the key. */
-const visit = (page, path) =>
-  page.evaluate((to) => {
-    history.pushState(null, "", `/console${to}`);
-    window.dispatchEvent(new Event("peeklock-navigate"));
-  }, path);
 
 test("a move is paused, resumed and cancelled, and pages show the last data and the conditions while members are away", async (t) => {
   const page = await open(t, `${m.members[0].server}/console`);

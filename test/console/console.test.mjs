@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
-import { browser, button, members, open as openPage, until } from "./kit.mjs";
+import { browser, button, dialog, members, open as openPage, signIn, until, visit } from "./kit.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const pictures = process.env.PEEKLOCK_PICTURES;
@@ -18,20 +18,6 @@ before(async () => {
 after(() => chromium?.close());
 
 const open = (...how) => openPage(chromium, ...how);
-const dialog = (page) => page.getByRole("dialog");
-
-const signIn = async (page, name, key) => {
-  await page.getByLabel("Name of the rule").fill(name);
-  await page.getByLabel("Key", { exact: true }).fill(key);
-  await button(page, "Sign in").click();
-};
-
-/** visit opens a view without loading the page again, which would forget the key. */
-const visit = (page, path) =>
-  page.evaluate((to) => {
-    history.pushState(null, "", `/console${to}`);
-    window.dispatchEvent(new Event("peeklock-navigate"));
-  }, path);
 
 describe("without a key, on the machine of the member", () => {
   let m;

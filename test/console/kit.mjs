@@ -144,3 +144,20 @@ export async function freePort() {
     }
   }
 }
+
+/** dialog finds the open dialog of a page. */
+export const dialog = (page) => page.getByRole("dialog");
+
+/** signIn signs in with a key of an access rule. */
+export const signIn = async (page, name, key) => {
+  await page.getByLabel("Name of the rule").fill(name);
+  await page.getByLabel("Key", { exact: true }).fill(key);
+  await button(page, "Sign in").click();
+};
+
+/** visit opens a view without loading the page again, which would forget the key. */
+export const visit = (page, path) =>
+  page.evaluate((to) => {
+    history.pushState(null, "", `/console${to}`);
+    window.dispatchEvent(new Event("peeklock-navigate"));
+  }, path);
