@@ -80,7 +80,7 @@ func transactionSchedulesAcrossPartitions(t *testing.T) {
 	got := lockMessages(receiver, 1, time.Minute)
 	receiver.Close()
 	later := kit.SendTo(far, "later")
-	due := time.Now().Add(time.Minute)
+	due := time.Now().Add(waitMax / 2)
 	later.Messages[0].EnqueueAt = fsm.Instant(due.UnixMilli())
 	tx := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, got.deliveries[0].Lock)}, Sends: []fsm.SendTo{later}}
 	kit.Eventually(t, "the transaction is performed", func() bool { return transacted(node, tx) == fsm.OK }) // its partition learns the level
