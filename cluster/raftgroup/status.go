@@ -51,8 +51,13 @@ const (
 	writeMedianRel = 10                     // times the median of other members
 )
 
-// HasSlowDisk reports whether the disk of the member is slow compared with one with that median, which may be 0: a write has not
-// returned for a second and twenty times as long, or writes take more than 100 ms and ten times as long.
+// HasSlowDisk reports whether the disk of the member is slow compared with one with that median, which may be 0: it hangs, or writes
+// take more than 100 ms and ten times as long.
 func (s *Status) HasSlowDisk(median time.Duration) bool {
-	return s.OldestWrite > max(OldestWriteMax, oldestWriteRel*median) || s.WriteMedian > max(WriteMedianMax, writeMedianRel*median)
+	return s.IsHung(median) || s.WriteMedian > max(WriteMedianMax, writeMedianRel*median)
+}
+
+// IsHung reports whether a write has not returned for a second and twenty times as long as writes take elsewhere, which may be 0.
+func (s *Status) IsHung(elsewhere time.Duration) bool {
+	return s.OldestWrite > max(OldestWriteMax, oldestWriteRel*elsewhere)
 }

@@ -8,6 +8,7 @@
 //
 //   - A leadership moves only to a member that has just answered that its own disk is well, and only if so many voters did that they
 //     are a quorum without this member. If all disks are slow, nothing moves.
+//   - A write that hangs moves it at once. Writes that are slow move it when the others have been faster for 5 s.
 //   - A group is handed over at most once in 30 s.
 //   - Nothing is decided by this package alone: the successor campaigns, and wins by the rules of Raft.
 //

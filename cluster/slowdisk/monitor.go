@@ -18,7 +18,7 @@ const (
 	checkInterval    = 100 * time.Millisecond // between two checks, which read memory only
 	askInterval      = time.Second            // between two questions of a group to the other voters
 	askTimeout       = 500 * time.Millisecond
-	slowFor          = 5 * time.Second  // for which the median must be high
+	slowFor          = 5 * time.Second  // for which the median must be high, and others must be well in comparison
 	unknownFor       = 10 * time.Second // after the start, in which a member that has no median yet is not known to be well
 	handOverInterval = 30 * time.Second // between two hand-overs of a group
 	electedWithin    = 2 * time.Second  // after the successor was asked to campaign
@@ -63,6 +63,7 @@ type Monitor struct {
 // groupState is what a Monitor remembers of a group while the disk is slow.
 type groupState struct {
 	asked      time.Time // when the other voters were asked last
+	wellSince  time.Time // since when enough of them have been well, zero while they are not
 	handedOver time.Time
 	stuck      bool
 }
@@ -188,7 +189,7 @@ func (k *Monitor) checkGroup(ctx context.Context, group *partition.Group, status
 		k.reluctant.Store(k.slow.Load())
 	}
 	k.mu.Lock()
-	due := status.IsLeader && enough && time.Since(of.handedOver) >= handOverInterval
+	due := of.isClear(time.Now(), enough, status.Latency.Oldest) && status.IsLeader && time.Since(of.handedOver) >= handOverInterval
 	of.stuck = status.IsLeader && !enough
 	if due {
 		of.handedOver = time.Now()
@@ -197,6 +198,18 @@ func (k *Monitor) checkGroup(ctx context.Context, group *partition.Group, status
 	if due {
 		k.handOver(ctx, group, status, well)
 	}
+}
+
+// isClear reports whether the disk here has been slower than those of enough other voters for so long that it is no accident. A write
+// that does not return cannot wait for that; but of disks that become fast together, one has a low median before the others.
+func (of *groupState) isClear(now time.Time, enough bool, oldest time.Duration) bool {
+	switch {
+	case !enough:
+		of.wellSince = time.Time{}
+	case of.wellSince.IsZero():
+		of.wellSince = now
+	}
+	return enough && (oldest > raftgroup.OldestWriteMax || now.Sub(of.wellSince) >= slowFor)
 }
 
 // askVoters asks the other voters concurrently, and returns those whose disk is well.
@@ -226,12 +239,16 @@ func (k *Monitor) askVoters(ctx context.Context, status *partition.Status) map[f
 }
 
 // isWell reports whether the disk of another member is well, compared with the disk here. All members begin their files at their
-// first start: where all disks are slow, the first writes take longer than a second, and none has a median to compare with.
+// first start: where all disks are slow, the first writes take longer than a second, and none has a median to compare with. And where
+// all disks become slow at once, the medians are those of before, but the others have old writes too.
 func (k *Monitor) isWell(theirs, own *raftgroup.Status) bool {
-	if theirs.WriteMedian == 0 && time.Since(k.started) < unknownFor {
+	if theirs.Halted || theirs.HasSlowDisk(0) || theirs.WriteMedian == 0 && time.Since(k.started) < unknownFor {
 		return false
 	}
-	return !theirs.Halted && !theirs.HasSlowDisk(0) && own.HasSlowDisk(theirs.WriteMedian)
+	if own.OldestWrite > raftgroup.OldestWriteMax {
+		return own.IsHung(max(theirs.WriteMedian, theirs.OldestWrite))
+	}
+	return own.HasSlowDisk(theirs.WriteMedian)
 }
 
 // handOver lets the voter with the longest log campaign, and ends the leadership here when it leads.

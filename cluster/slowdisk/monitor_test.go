@@ -49,8 +49,32 @@ func TestWellIsComparedWithTheDiskHere(t *testing.T) {
 		check("slow too", raftgroup.Status{WriteMedian: 110 * time.Millisecond}, false)
 		check("hung too", hung, false)
 		check("halted", raftgroup.Status{WriteMedian: time.Millisecond, Halted: true}, false)
+		check("slow too, for too short a time for its median",
+			raftgroup.Status{WriteMedian: time.Millisecond, OldestWrite: 100 * time.Millisecond}, false)
+		check("fast, in a write", raftgroup.Status{WriteMedian: time.Millisecond, OldestWrite: 40 * time.Millisecond}, true)
 		check("without writes after the start", raftgroup.Status{}, false)
 		<-time.After(unknownFor)
 		check("without writes later", raftgroup.Status{}, true)
 	})
+}
+
+// TestDifferenceOfMediansMustLast: a leadership moves at once when a write does not return, and after 5 s when the median is high:
+// when all disks become fast at once, the medians fall one after the other.
+func TestDifferenceOfMediansMustLast(t *testing.T) {
+	t.Parallel()
+	var of groupState
+	at := time.Now()
+	check := func(name string, after time.Duration, enough bool, oldest time.Duration, want bool) {
+		t.Helper()
+		if got := of.isClear(at.Add(after), enough, oldest); got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+	check("hung", 0, true, raftgroup.OldestWriteMax+1, true)
+	check("hung, the others too", 0, false, raftgroup.OldestWriteMax+1, false)
+	check("slow", time.Second, true, 0, false)
+	check("slow for almost long enough", time.Second+slowFor-1, true, 0, false)
+	check("slow for long enough", time.Second+slowFor, true, 0, true)
+	check("others slow meanwhile", 10*time.Second, false, 0, false)
+	check("slow again", 11*time.Second, true, 0, false)
 }
