@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
@@ -47,7 +48,8 @@ type Monitor struct {
 
 // state is what the newest sums say. It is replaced and never changed.
 type state struct {
-	own Report
+	summed time.Time // when the sums were made
+	own    Report
 	// memory and disk are what namespaces hold at this member.
 	memory, disk holdings
 	others       map[fsm.MemberID]Report

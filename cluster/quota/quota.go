@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	interval     = time.Second // between two sums
-	askTimeout   = interval    // for the report of another member
-	entitiesPage = 256         // entities read under one lock of a state machine
+	interval     = time.Second   // between two sums
+	soonInterval = interval / 10 // while a namespace is about to exceed its share
+	askTimeout   = interval      // for the report of another member
+	entitiesPage = 256           // entities read under one lock of a state machine
 	// Delay is how long after a namespace has exceeded its share all leaders refuse it, unless members do not answer.
 	Delay = interval + askTimeout
 )
@@ -37,18 +38,41 @@ func (m *Monitor) Usage(id fsm.NamespaceID) (stored fsm.Usage, queuesAndTopics i
 	return m.state.Load().usage[id], queuesAndTopics
 }
 
-// Run adds up once a second until ctx ends.
+// Run adds up once a second, and more often while a namespace is about to exceed its share, until ctx ends: on a fast disk, a
+// namespace can store the reserve of a small volume within a second.
 func (m *Monitor) Run(ctx context.Context) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
+			before := m.state.Load()
 			m.Update(ctx)
+			timer.Reset(pauseAfter(before, m.state.Load()))
 		}
 	}
+}
+
+// pauseAfter returns how long the sums of next may stand, which follow those of before.
+func pauseAfter(before, next *state) time.Duration {
+	elapsed := next.summed.Sub(before.summed)
+	if next.memory.isExceededSoon(&before.memory, elapsed) || next.disk.isExceededSoon(&before.disk, elapsed) {
+		return soonInterval
+	}
+	return interval
+}
+
+// isExceededSoon reports whether a namespace exceeds its share within Delay, if it goes on to store as fast as since before.
+func (h *holdings) isExceededSoon(before *holdings, elapsed time.Duration) bool {
+	for id, held := range h.held {
+		grown := float64(held) - float64(before.held[id])
+		if h.share > 0 && held <= h.share && grown > 0 && float64(held)+grown*Delay.Seconds()/elapsed.Seconds() > float64(h.share) {
+			return true
+		}
+	}
+	return false
 }
 
 // Update adds up what this member holds, asks the others, and decides.
@@ -85,7 +109,7 @@ func (m *Monitor) sum(before *state) *state {
 	}
 	alone := false
 	m.ViewCatalog(func(c *catalog.Machine) { alone = len(c.Namespaces("", 2)) == 1 })
-	sums := &state{memory: holdings{held: memory}, disk: holdings{held: disk}}
+	sums := &state{summed: time.Now(), memory: holdings{held: memory}, disk: holdings{held: disk}}
 	if c := m.memory.Load(); c != nil && c.total > 0 {
 		of := capacity{c.total, min(c.free, c.total-min(c.total, sumOf(memory)))}
 		sums.memory.share = of.share(len(memory), alone)

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"testing"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -70,6 +71,35 @@ func TestSharesRefuseTheLargestFirst(t *testing.T) {
 			if ids[i] != c.want[i] {
 				t.Errorf("%s: refused are %v, want %v", c.name, ids, c.want)
 			}
+		}
+	}
+}
+
+// TestSumsAreMadeMoreOftenBeforeAShareIsExceeded: a namespace that grows so fast that it would exceed its share before all leaders
+// refuse it is looked at more often; one that grows slowly, or is refused already, is not.
+func TestSumsAreMadeMoreOftenBeforeAShareIsExceeded(t *testing.T) {
+	t.Parallel()
+	const share = 1000
+	start := time.Now()
+	held := func(bytes uint64, at time.Duration) *state {
+		return &state{summed: start.Add(at), disk: holdings{held: map[fsm.NamespaceID]uint64{2: bytes}, share: share}}
+	}
+	for _, c := range []struct {
+		name         string
+		before, next *state
+		want         time.Duration
+	}{
+		{"slowly", held(500, 0), held(600, interval), interval},
+		{"fast", held(500, 0), held(700, interval), soonInterval},
+		{"as fast, looked at more often", held(680, 0), held(700, soonInterval), soonInterval},
+		{"slowly, looked at more often", held(690, 0), held(700, soonInterval), interval},
+		{"not at all", held(999, 0), held(999, interval), interval},
+		{"less", held(1000, 0), held(900, interval), interval},
+		{"exceeded", held(900, 0), held(1100, interval), interval},
+		{"the first sums", &state{}, held(900, interval), interval},
+	} {
+		if got := pauseAfter(c.before, c.next); got != c.want {
+			t.Errorf("%s: the next sums after %v, want %v", c.name, got, c.want)
 		}
 	}
 }
