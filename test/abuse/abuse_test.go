@@ -147,7 +147,11 @@ func (a *abuseRun) runAttack(t *testing.T, k attack) {
 	r := attackResult{name: k.name, promised: k.promised}
 	members := a.members()
 	var sink, attacked []time.Duration
-	for range fullRounds {
+	for round := range fullRounds {
+		if round > 0 && k.prepare != nil { // the attack before may have used up what was prepared
+			k.clean(a)
+			k.prepare(a)
+		}
 		if a.full {
 			sink = append(sink, a.measureWithoutAttack(t, k))
 		}
