@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/test/rawamqp"
@@ -28,14 +29,16 @@ func filledQueue(name string, size int) func(*abuseRun) {
 	}
 }
 
-// fill sends an encoded message n times to an entity of the attackers.
+// fill sends an encoded message n times to an entity of the attackers. Their namespace may still be refused because of what the
+// attack before has stored.
 func (a *abuseRun) fill(name string, n int, message []byte) error {
 	return a.members().connect(a.t.Context(), a.Members[0].AMQP, func(c *rawamqp.Conn) error {
 		if err := errors.Join(signIn(c, sendKey), c.Attach(rawamqp.Sender(0, name))); err != nil {
 			return err
 		}
 		const underWay = 200
-		for id := uint32(0); int(id) < n; {
+		until := time.Now().Add(recoverWithin)
+		for id, accepted := uint32(0), 0; accepted < n; {
 			for range underWay {
 				if _, err := c.Write(appendTransfers(nil, 0, id, message)); err != nil {
 					return err
@@ -47,13 +50,19 @@ func (a *abuseRun) fill(name string, n int, message []byte) error {
 				if err != nil {
 					return err
 				}
-				if _, ok := d.State.(*wire.Accepted); !ok {
+				count := 1
+				if d.Last != nil {
+					count += int(*d.Last - d.First)
+				}
+				settled += count
+				if _, ok := d.State.(*wire.Accepted); ok {
+					accepted += count
+				} else if time.Now().After(until) {
 					return fmt.Errorf("send: %+v", d.State)
 				}
-				settled++
-				if d.Last != nil {
-					settled += int(*d.Last - d.First)
-				}
+			}
+			if accepted < int(id) {
+				sleep(a.t.Context(), sampleEvery)
 			}
 		}
 		return nil
