@@ -43,6 +43,39 @@ func (s *core) sameSite(next http.Handler) http.Handler {
 	})
 }
 
+// knownKey is the key of a bool that says whether a request is limited as that of its caller, or needs no limit.
+type knownKey struct{}
+
+// setKnown says that a request is limited as that of its caller, or needs no limit.
+func setKnown(r *http.Request) {
+	if known, ok := r.Context().Value(knownKey{}).(*bool); ok {
+		*known = true
+	}
+}
+
+// limitStrangers makes an address that sends requests for which no key pays wait for the answers: refused requests, such as those
+// of web pages, and files of the console. They cost little, but a connection can carry tens of thousands in a second.
+func (s *core) limitStrangers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		known := false
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), knownKey{}, &known)))
+		if known || connection.IsLocal(r) {
+			return
+		}
+		address := s.work.Open(work.Owner{Key: "stranger " + sourceOf(r)}, strangerWorkPerSecond, strangerWorkBurst)
+		defer address.Close()
+		address.Wait(r.Context(), nil, strangerCost)
+	})
+}
+
+// unlimited serves requests that need no limit.
+func unlimited(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		setKnown(r)
+		next(w, r)
+	}
+}
+
 // limit limits the requests in flight, their size and their time.
 func (s *core) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -94,6 +127,7 @@ func slotOf(r *http.Request) *slot {
 
 // charge makes a request one of an owner, and waits until the owner may request what the request costs. Errors wrap fsm.ServerBusy.
 func (s *core) charge(r *http.Request, owner account.Owner, perSecond, burst int) error {
+	setKnown(r)
 	held := slotOf(r)
 	if held == nil {
 		return nil
@@ -116,6 +150,7 @@ func sourceOf(r *http.Request) string {
 // chargeCaller charges a request to its caller; that of an operator without a key is not limited.
 func (s *core) chargeCaller(r *http.Request, v *requestContext) error {
 	if v.trusted {
+		setKnown(r)
 		return nil
 	}
 	return s.charge(r, account.Owner{Namespace: uint32(cmp.Or(v.keyNamespace, v.namespace)), Key: v.caller}, workPerSecond, workBurst)

@@ -94,9 +94,9 @@ func (s *Server) Close(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	control, service, health := &controlAPI{s.core}, newServiceAPI(s.core), &healthAPI{s.core}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", health.health)
-	mux.HandleFunc("GET /livez", health.livez)
-	mux.HandleFunc("GET /readyz", health.readyz)
+	mux.HandleFunc("GET /health", unlimited(health.health))
+	mux.HandleFunc("GET /livez", unlimited(health.livez))
+	mux.HandleFunc("GET /readyz", unlimited(health.readyz))
 	if s.config.Metrics != nil {
 		mux.Handle("GET /metrics", s.guard(http.HandlerFunc(health.metrics)))
 	}
@@ -106,7 +106,7 @@ func (s *Server) handler() http.Handler {
 	operations := s.guard(http.HandlerFunc(s.serveOperation))
 	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
 	page := s.serveConsole(console.Handler(s.config.Console, s.config.ConsoleSignIn))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.limitStrangers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.config.Console != console.Off && isConsole(r):
 			page.ServeHTTP(w, r)
@@ -125,7 +125,7 @@ func (s *Server) handler() http.Handler {
 		default:
 			json.ServeHTTP(w, r)
 		}
-	})
+	}))
 }
 
 // certificate is GET /ca.pem.

@@ -48,6 +48,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target, from Ca
 	if err != nil {
 		return err
 	}
+	if from.SignedIn != nil {
+		from.SignedIn()
+	}
 	if grant.OwnNamespace {
 		namespace = grant.Namespace
 	}

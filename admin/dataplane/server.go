@@ -57,6 +57,8 @@ type Caller struct {
 	Kind, Token string
 	// Spelling returns the name of a header as the client wrote it, for its canonical form.
 	Spelling func(canonical string) string
+	// SignedIn is called when the credential has been accepted, or none is needed. It may be nil.
+	SignedIn func()
 }
 
 // Server serves requests about messages.

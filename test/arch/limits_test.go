@@ -129,6 +129,8 @@ func connectionLimits() []limit {
 		{"the same, per second", "admin.workPerSecond", "units", "they are performed later"},
 		{"burst of work of requests for `/metrics` without a key, of one address", "admin.publicWorkBurst", "units", "they are answered later"},
 		{"the same, per second", "admin.publicWorkPerSecond", "units", "they are answered later"},
+		{"burst of work of requests over HTTP that no key pays for, such as refused ones and files of the console, of one address", "admin.strangerWorkBurst", "units", "they are answered later"},
+		{"the same, per second", "admin.strangerWorkPerSecond", "units", "they are answered later"},
 		{"body of an HTTP request", "admin.bodyBytesMax", "bytes", "413 `MessageTooLarge`"},
 		{"HTTP requests at a time that send or settle messages, of all keys", "amqp/account.HTTPMessagesMax", "", "503, first for keys above their [share](#shares)"},
 		{"HTTP requests at a time that receive messages, and may wait, of all keys", "amqp/account.HTTPPollsMax", "", "503, first for keys above their [share](#shares)"},
