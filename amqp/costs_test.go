@@ -374,7 +374,7 @@ func TestCosts(t *testing.T) {
 		{management.DeferredOperation, sequences(management.TokensMax), requestCost + 64*management.FetchCost},
 		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
 		{management.BatchDeleteOperation, wire.Map{{Key: management.MessageCountKey, Value: int32(-1)}}, requestCost},
-		{management.DispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 4096)}, {Key: "deadletter-reason", Value: strings.Repeat("r", 4096)}}, requestCost + 256 + 4096},
+		{management.DispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 4096)}, {Key: "deadletter-reason", Value: strings.Repeat("r", 4096)}}, requestCost + 256 + 4*4096},
 		{management.ListSessionsOperation, wire.Map{{Key: "skip", Value: int32(1 << 20)}, {Key: "top", Value: int32(1)}}, requestCost + 10 + 1048},
 		{management.EnumerateRulesOperation, wire.Map{{Key: "skip", Value: int32(100_000)}}, requestCost + 10 + 100},
 	} {

@@ -330,41 +330,62 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 	}
 }
 
-// Above the limit of bytes in flight, the connection is not read until some are stored.
+// writeUntilPaused sends the same message until the connection is not read any more, and returns how often.
+func (p *peer) writeUntilPaused(t *testing.T, format uint32, message []byte, most int) (sent int) {
+	t.Helper()
+	for ; sent <= most; sent++ { // the pipe has no buffer: a write blocks if nobody reads
+		id := uint32(sent)
+		_ = p.net.SetWriteDeadline(time.Now().Add(time.Second))
+		if n, err := p.net.Write(wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &id, DeliveryTag: []byte{1}, MessageFormat: &format}, message)); err != nil {
+			if n != 0 {
+				t.Fatal("stopped amid a frame")
+			}
+			return sent
+		}
+	}
+	t.Fatalf("never stopped reading in %d messages", most)
+	return 0
+}
+
+// Above the limit of bytes in flight, the connection is not read until some are stored. The messages of a batch count with what they
+// take when they are decoded.
 func TestInFlightBytesMax(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newFakeBroker("orders")
-		h.hold = make(chan struct{})
-		p := loggedIn(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
-		p.sender(0, "orders")
-		message := encodedMessage(t, make([]byte, 60<<10))
-		var wrote int
-		for i := uint32(0); ; i++ { // the pipe has no buffer: a write blocks if nobody reads
-			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second))
-			b := wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &i, DeliveryTag: []byte{1}}, message)
-			n, err := p.net.Write(b)
-			if err != nil {
-				if n != 0 {
-					t.Fatalf("stopped amid a frame")
+	const limit = 1 << 20
+	var batch []byte
+	messages := 0
+	for ; messages < 1000; messages++ {
+		batch = wire.AppendBinary(wire.AppendSectionDescriptor(batch, wire.SectionData), encodedMessage(t, []byte{1}))
+	}
+	for name, c := range map[string]struct {
+		format  uint32
+		message []byte
+		counted int // bytes of one, about
+	}{
+		"large messages": {0, encodedMessage(t, make([]byte, 60<<10)), 60 << 10},
+		"small messages": {batchFormat, batch, messages * inFlightOverhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newFakeBroker("orders")
+				h.hold = make(chan struct{})
+				p := loggedIn(t, h, func(c *Config) { c.InFlightBytesMax = limit })
+				p.sender(0, "orders")
+				sent := p.writeUntilPaused(t, c.format, c.message, 2*limit/c.counted+1)
+				if want := limit / (c.counted + 2*inFlightOverhead); sent < want {
+					t.Errorf("stopped after %d, want %d at least", sent, want)
 				}
-				break
-			}
-			if wrote += len(b); wrote > 2<<20 {
-				t.Fatal("never stopped reading")
-			}
-		}
-		if wrote < 1<<20-20*inFlightOverhead {
-			t.Errorf("stopped after %d bytes", wrote)
-		}
-		close(h.hold)
-		for done := false; !done; {
-			d := expect[*wire.Disposition](p)
-			done = *d.Last >= 15
-		}
-		p.transfer(0, 1000, message)
-		p.accepted()
-	})
+				close(h.hold)
+				for done := false; !done; {
+					d := expect[*wire.Disposition](p)
+					done = int(*d.Last) >= sent-2 // the last one may still be in the pipe
+				}
+				p.transfer(0, 1000, encodedMessage(t, nil))
+				p.accepted()
+			})
+		})
+	}
 }
 
 // Unfinished deliveries of one connection share one limit.

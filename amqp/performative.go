@@ -48,7 +48,7 @@ const (
 
 // releasePrice is the price of countReleased in words.
 var releasePrice = fmt.Sprintf("messages that were locked for the client and not sent, and are released: %d, and 1 for each %d of them and for each %d KiB", //nolint:gochecknoglobals // never changed
-	releaseCost, management.ItemsPerUnit, management.StoredUnitBytes>>10)
+	releaseCost, management.ItemsPerUnit, releasedUnitBytes>>10)
 
 // performatives has all rows.
 var performatives = [kinds]performative{ //nolint:gochecknoglobals // never changed

@@ -64,7 +64,7 @@ func (c *conn) read(ctx context.Context) error {
 // waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored
 // yet, or output that the peer does not read. TCP flow control then stops the peer.
 func (c *conn) waitUntilReadAllowed() {
-	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
+	for c.phase < phaseClosing && (c.inFlightBytes+c.memory.decodedBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
 		c.readPaused = true
 		c.readAllowed.Wait()
 	}

@@ -46,7 +46,7 @@ const (
 	FetchCost = 25 // FetchAtOnceMax deferred messages: one log entry
 	// StoredUnitBytes are the bytes of properties, once for each message of an update-disposition, that cost a unit; a
 	// request costs at most StoredUnitsMax for them.
-	StoredUnitBytes = 4 << 10
+	StoredUnitBytes = 1 << 10
 	StoredUnitsMax  = 20_000
 	ItemsPerUnit    = 16   // lock tokens, scheduled messages to cancel, or messages of a batch delete
 	skippedPerUnit  = 1000 // sessions or rules before a page
