@@ -133,9 +133,10 @@ type windowEntry struct {
 }
 
 // advanceLow marks a request done, advances low, and numbers as many waiting requests as now fit into
-// the window; the caller encodes them. mu is held.
+// the window; the caller encodes them. The request stays in the window until older ones are done, and holds nothing: what it
+// would be done for may have the messages of a batch. mu is held.
 func (p *Client) advanceLow(q *request) (admitted []windowEntry) {
-	q.state, q.bytes = requestDone, nil
+	q.state, q.bytes, q.command, q.done = requestDone, nil, nil, nil
 	for p.low < p.next && (*p.windowSlot(p.low)).state == requestDone {
 		*p.windowSlot(p.low) = nil
 		p.low++

@@ -1,11 +1,13 @@
 package client
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -43,6 +45,27 @@ func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 	group.Await(t, 1, 0)
 	if got := header(t, group.Take()[0].Command); got.Serial != 5 || got.Low != 4 {
 		t.Errorf("with 4 open: %+v", got)
+	}
+}
+
+// TestAnsweredRequestsHoldNothing: requests that are done stay in the window until older ones are, and must not hold the messages of
+// their batches meanwhile: a key that sends small messages could so fill the memory of a member.
+func TestAnsweredRequestsHoldNothing(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestClient(t, group, nil)
+	submitted(client)
+	held := func() weak.Pointer[[1 << 20]byte] {
+		batch := new([1 << 20]byte)
+		client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: batch[:1]}}}, func(fsm.Result) { batch[0]++ })
+		return weak.Make(batch)
+	}()
+	group.Await(t, 2, 0)
+	group.Take()[1].Done(done(fsm.OK))
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("a request that is answered holds its messages, want nothing")
 	}
 }
 

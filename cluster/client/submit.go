@@ -119,6 +119,7 @@ func (p *Client) finish(q *request, result fsm.Result) {
 		return
 	}
 	progress := requestProgress{q.bytes, q.sentAt, q.target, q.submissions}
+	done := q.done
 	admitted := p.advanceLow(q)
 	p.mu.Unlock()
 	if took := p.counts.count(time.Since(q.deadline.Add(-p.timing.Retry)), result.Code); p.slow.isSlow(took) {
@@ -127,7 +128,7 @@ func (p *Client) finish(q *request, result fsm.Result) {
 	for _, n := range admitted {
 		p.encode(n.request, n.header)
 	}
-	q.done(result)
+	done(result)
 }
 
 // handleAnswer handles the answer to one submission.
