@@ -38,13 +38,17 @@ func (d *disturber) beginUnreadable(i int, f simplan.Fault) {
 // endUnreadable makes the file readable again. What the failed reads have stopped is opened by the next process.
 func (d *disturber) endUnreadable(i int, f simplan.Fault) {
 	m := d.world.members[f.Member]
+	hung := false // by another fault: that may take the member down
 	d.mu.Lock()
 	before := d.failed[i]
+	for _, other := range d.active {
+		hung = hung || other.Kind == simplan.HungDisk && other.Member == f.Member
+	}
 	d.mu.Unlock()
 	if m.store().SetUnreadable(nil) > before {
 		d.world.happened(f.Kind)
 	}
-	if p := m.running(); p != nil {
+	if p := m.running(); p != nil && !hung {
 		for _, check := range p.Node.Liveness() {
 			if !check.OK {
 				d.world.find("a file that could not be read took member %d down: %s: %s", f.Member, check.Name, check.Text)
