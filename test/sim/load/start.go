@@ -102,28 +102,31 @@ func (l *Load) Finish(ctx context.Context) error {
 // awaitEmpty waits until the entities hold no messages.
 func (l *Load) awaitEmpty(ctx context.Context, c *client, p *Process) error {
 	for {
-		n, err := l.remaining(ctx, p)
+		n, where, err := l.remaining(ctx, p)
 		if err == nil && n == 0 {
 			return nil
 		}
 		if !c.think(ctx, reconnectAfter) {
-			return fmt.Errorf("%w: %d messages remain: %w", ErrStuck, n, cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("%w: %d messages remain, %s: %w", ErrStuck, n, where, cmp.Or(err, ctx.Err()))
 		}
 		p = cmp.Or(c.process(ctx), p)
 	}
 }
 
-// remaining returns how many messages the entities hold.
-func (l *Load) remaining(ctx context.Context, p *Process) (n uint64, err error) {
+// remaining returns how many messages the entities hold, and where one of them is.
+func (l *Load) remaining(ctx context.Context, p *Process) (n uint64, where string, err error) {
 	var entities []fsm.Entity
 	for _, s := range l.streams {
 		entities = append(entities, s.Entities...)
 	}
 	counts, err := p.Node.Router().Counts(ctx, entities)
-	for _, c := range counts {
-		n += c.Active + c.Deferred + c.Scheduled + c.DeadLetter + c.Transfer + c.TransferDeadLetter
+	for i, c := range counts {
+		if more := c.Active + c.Deferred + c.Scheduled + c.DeadLetter + c.Transfer + c.TransferDeadLetter; more > 0 {
+			n += more
+			where = fmt.Sprintf("some at %s (entity %d of partition %d): %+v", entities[i].Name, entities[i].ID, entities[i].Partition, c)
+		}
 	}
-	return n, err
+	return n, where, err
 }
 
 // ErrStuck says that the cluster does not serve in time although no fault is left.
