@@ -136,7 +136,7 @@ type windowEntry struct {
 // the window; the caller encodes them. The request stays in the window until older ones are done, and holds nothing: what it
 // would be done for may have the messages of a batch. mu is held.
 func (p *Client) advanceLow(q *request) (admitted []windowEntry) {
-	q.state, q.bytes, q.command, q.done = requestDone, nil, nil, nil
+	q.state, q.bytes, q.done = requestDone, nil, nil // encode may be reading the command, and drops it
 	for p.low < p.next && (*p.windowSlot(p.low)).state == requestDone {
 		*p.windowSlot(p.low) = nil
 		p.low++

@@ -54,7 +54,9 @@ func (p *Client) encode(q *request, header fsm.Header) {
 		p.finish(q, fsm.Result{Code: fsm.MessageTooLarge})
 		return
 	}
-	q.bytes = bytes
+	if q.state != requestDone { // its time has not passed meanwhile
+		q.bytes = bytes
+	}
 	p.sendQueued()
 }
 
