@@ -45,15 +45,15 @@ const answerBytesPerSecondMin = 256 << 10
 // Work of requests in units, as of package work: about 10 us of a processor. Requests of operators through the control socket, of
 // callers that need no key, and for the health of the member are not limited.
 const (
-	workPerSecond             = 5000 // of one client with a key
-	workBurst                 = 50_000
-	publicWorkPerSecond       = 100 // of one address without a key, for /metrics
-	publicWorkBurst           = 5000
-	strangerWorkPerSecond     = 2000 // of one address, for requests that no key pays for
-	strangerWorkBurst         = 10_000
-	strangerCost              = 10
-	workPerSecondPerProcessor = 10_000 // of all requests
-	workBurstsPerSecond       = 10
+	workPerSecond                = 5000 // of one client with a key
+	workBurst                    = 50_000
+	publicWorkPerSecond          = 100 // of one address without a key, for /metrics
+	publicWorkBurst              = 5000
+	unauthenticatedWorkPerSecond = 2000 // of one address, for requests that no key pays for
+	unauthenticatedWorkBurst     = 10_000
+	unauthenticatedCost          = 10     // a request that no key pays for
+	workPerSecondPerProcessor    = 10_000 // of all requests
+	workBurstsPerSecond          = 10
 
 	readCost        = 5
 	writeCost       = 25   // an entry in the log of the catalog

@@ -43,35 +43,35 @@ func (s *core) sameSite(next http.Handler) http.Handler {
 	})
 }
 
-// knownKey is the key of a bool that says whether a request is limited as that of its caller, or needs no limit.
-type knownKey struct{}
+// exemptKey is the key of a bool: limitUnauthenticated does not limit the request.
+type exemptKey struct{}
 
-// setKnown says that a request is limited as that of its caller, or needs no limit.
-func setKnown(r *http.Request) {
-	if known, ok := r.Context().Value(knownKey{}).(*bool); ok {
-		*known = true
+// setExempt exempts a request from limitUnauthenticated: its caller is known, or it needs no limit.
+func setExempt(r *http.Request) {
+	if exempt, ok := r.Context().Value(exemptKey{}).(*bool); ok {
+		*exempt = true
 	}
 }
 
-// limitStrangers makes an address that sends requests for which no key pays wait for the answers: refused requests, such as those
-// of web pages, and files of the console. They cost little, but a connection can carry tens of thousands in a second.
-func (s *core) limitStrangers(next http.Handler) http.Handler {
+// limitUnauthenticated delays the answers to requests that no key pays for, by address: refused requests, such as those of web pages,
+// and files of the console. Each costs little, but a connection can carry tens of thousands per second.
+func (s *core) limitUnauthenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		known := false
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), knownKey{}, &known)))
-		if known || connection.IsLocal(r) {
+		exempt := false
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exemptKey{}, &exempt)))
+		if exempt || connection.IsLocal(r) {
 			return
 		}
-		address := s.work.Open(work.Owner{Key: "stranger " + sourceOf(r)}, strangerWorkPerSecond, strangerWorkBurst)
+		address := s.work.Open(work.Owner{Key: "unauthenticated " + sourceOf(r)}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
 		defer address.Close()
-		address.Wait(r.Context(), nil, strangerCost)
+		address.Wait(r.Context(), nil, unauthenticatedCost)
 	})
 }
 
 // unlimited serves requests that need no limit.
 func unlimited(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		setKnown(r)
+		setExempt(r)
 		next(w, r)
 	}
 }
@@ -127,7 +127,7 @@ func slotOf(r *http.Request) *slot {
 
 // charge makes a request one of an owner, and waits until the owner may request what the request costs. Errors wrap fsm.ServerBusy.
 func (s *core) charge(r *http.Request, owner account.Owner, perSecond, burst int) error {
-	setKnown(r)
+	setExempt(r)
 	held := slotOf(r)
 	if held == nil {
 		return nil
@@ -150,7 +150,7 @@ func sourceOf(r *http.Request) string {
 // chargeCaller charges a request to its caller; that of an operator without a key is not limited.
 func (s *core) chargeCaller(r *http.Request, v *requestContext) error {
 	if v.trusted {
-		setKnown(r)
+		setExempt(r)
 		return nil
 	}
 	return s.charge(r, account.Owner{Namespace: uint32(cmp.Or(v.keyNamespace, v.namespace)), Key: v.caller}, workPerSecond, workBurst)

@@ -10,9 +10,9 @@ import (
 	"github.com/peeklock/peeklock/amqp/work"
 )
 
-// TestStrangersWait: requests for which no key pays wait when an address has used up its burst. Those of other addresses, of callers
-// with a key, and for the health of the member do not.
-func TestStrangersWait(t *testing.T) {
+// TestUnauthenticatedRequestsWait: requests that no key pays for wait when their address has used up its burst. Those of other
+// addresses, of callers with a key, and for the health of the member do not.
+func TestUnauthenticatedRequestsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &core{work: work.NewShared(work.NewLimiter(1e6, 1e6))}
@@ -21,12 +21,12 @@ func TestStrangersWait(t *testing.T) {
 			for range times {
 				r := httptest.NewRequest(http.MethodOptions, "/v1/queues", http.NoBody)
 				r.RemoteAddr = from + ":1"
-				s.limitStrangers(next).ServeHTTP(httptest.NewRecorder(), r)
+				s.limitUnauthenticated(next).ServeHTTP(httptest.NewRecorder(), r)
 			}
 			return time.Since(begun).Round(10 * time.Millisecond)
 		}
 		refused := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
-		const burst, later = strangerWorkBurst / strangerCost, 100
+		const burst, later = unauthenticatedWorkBurst / unauthenticatedCost, 100
 		for _, c := range []struct {
 			name, from string
 			next       http.HandlerFunc
@@ -34,9 +34,9 @@ func TestStrangersWait(t *testing.T) {
 			want       time.Duration
 		}{
 			{"the burst", "192.0.2.1", refused, burst, 0},
-			{"more", "192.0.2.1", refused, later, later * strangerCost * time.Second / strangerWorkPerSecond},
+			{"more", "192.0.2.1", refused, later, later * unauthenticatedCost * time.Second / unauthenticatedWorkPerSecond},
 			{"of another address", "192.0.2.2", refused, later, 0},
-			{"of a caller", "192.0.2.1", func(_ http.ResponseWriter, r *http.Request) { setKnown(r) }, later, 0},
+			{"of a caller", "192.0.2.1", func(_ http.ResponseWriter, r *http.Request) { setExempt(r) }, later, 0},
 			{"for health", "192.0.2.1", unlimited(refused), later, 0},
 		} {
 			if got := ask(c.from, c.next, c.times); got != c.want {

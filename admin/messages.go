@@ -22,7 +22,7 @@ func (s *core) serveMessages(w http.ResponseWriter, r *http.Request) {
 	kind, token := parseAuthorization(r.Header.Get("Authorization"))
 	s.config.Messages.Serve(w, r, dataplane.Caller{
 		Trusted: s.trustedCaller(r) != "", Secure: connection.IsSecure(r), Client: s.authClient(r), Kind: kind, Token: token,
-		Spelling: connection.Spelling(r), SignedIn: func() { setKnown(r) },
+		Spelling: connection.Spelling(r), SignedIn: func() { setExempt(r) },
 	})
 }
 

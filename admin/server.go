@@ -106,7 +106,7 @@ func (s *Server) handler() http.Handler {
 	operations := s.guard(http.HandlerFunc(s.serveOperation))
 	messages := s.sameSite(http.HandlerFunc(s.serveMessages))
 	page := s.serveConsole(console.Handler(s.config.Console, s.config.ConsoleSignIn))
-	return s.limitStrangers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.limitUnauthenticated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.config.Console != console.Off && isConsole(r):
 			page.ServeHTTP(w, r)
