@@ -50,10 +50,10 @@ const (
 	transactedUnitBytes = 4 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
 	findCost            = 200     // a search for subscriptions in the whole namespace, which may have 100,000
 	releaseCost         = 10      // messages that were locked for the client, and are released because it has taken its credit back or has detached
-	releasedUnitBytes   = 4 << 10
-	foundPerUnit        = 500 // unsettled deliveries among which those of a disposition are searched
-	linksPerUnit        = 100 // links of a session that continue when its window opens
-	emptyLockCost       = 5   // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
+	releasedUnitBytes   = 4 << 10 // bytes of such messages that cost a unit more
+	foundPerUnit        = 500     // unsettled deliveries among which those of a disposition are searched
+	linksPerUnit        = 100     // links of a session that continue when its window opens
+	emptyLockCost       = 5       // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
 // Frames that are not charged. Every delivery in either direction may have its own flow and disposition and

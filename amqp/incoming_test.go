@@ -331,19 +331,19 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 }
 
 // writeUntilPaused sends the same message until the connection is not read any more, and returns how often.
-func (p *peer) writeUntilPaused(t *testing.T, format uint32, message []byte, most int) (sent int) {
-	t.Helper()
+func (p *peer) writeUntilPaused(format uint32, message []byte, most int) (sent int) {
+	p.Helper()
 	for ; sent <= most; sent++ { // the pipe has no buffer: a write blocks if nobody reads
 		id := uint32(sent)
 		_ = p.net.SetWriteDeadline(time.Now().Add(time.Second))
 		if n, err := p.net.Write(wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &id, DeliveryTag: []byte{1}, MessageFormat: &format}, message)); err != nil {
 			if n != 0 {
-				t.Fatal("stopped amid a frame")
+				p.Fatal("stopped amid a frame")
 			}
 			return sent
 		}
 	}
-	t.Fatalf("never stopped reading in %d messages", most)
+	p.Fatalf("never stopped reading in %d messages", most)
 	return 0
 }
 
@@ -351,19 +351,19 @@ func (p *peer) writeUntilPaused(t *testing.T, format uint32, message []byte, mos
 // take when they are decoded.
 func TestInFlightBytesMax(t *testing.T) {
 	t.Parallel()
-	const limit = 1 << 20
+	const limit, batched = 1 << 20, 1000
+	large := encodedMessage(t, make([]byte, 60<<10))
 	var batch []byte
-	messages := 0
-	for ; messages < 1000; messages++ {
+	for range batched {
 		batch = wire.AppendBinary(wire.AppendSectionDescriptor(batch, wire.SectionData), encodedMessage(t, []byte{1}))
 	}
 	for name, c := range map[string]struct {
 		format  uint32
 		message []byte
-		counted int // bytes of one, about
+		counted int // bytes
 	}{
-		"large messages": {0, encodedMessage(t, make([]byte, 60<<10)), 60 << 10},
-		"small messages": {batchFormat, batch, messages * inFlightOverhead},
+		"large messages": {0, large, len(large)},
+		"small messages": {batchFormat, batch, len(batch) + batched*inFlightOverhead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -372,16 +372,16 @@ func TestInFlightBytesMax(t *testing.T) {
 				h.hold = make(chan struct{})
 				p := loggedIn(t, h, func(c *Config) { c.InFlightBytesMax = limit })
 				p.sender(0, "orders")
-				sent := p.writeUntilPaused(t, c.format, c.message, 2*limit/c.counted+1)
-				if want := limit / (c.counted + 2*inFlightOverhead); sent < want {
-					t.Errorf("stopped after %d, want %d at least", sent, want)
+				sent := p.writeUntilPaused(c.format, c.message, 2*limit/c.counted)
+				if got, least := sent*c.counted, limit-20*inFlightOverhead; got < least {
+					t.Errorf("stopped after %d bytes, want %d at least", got, least)
 				}
 				close(h.hold)
 				for done := false; !done; {
 					d := expect[*wire.Disposition](p)
 					done = int(*d.Last) >= sent-2 // the last one may still be in the pipe
 				}
-				p.transfer(0, 1000, encodedMessage(t, nil))
+				p.transfer(0, 1000, large)
 				p.accepted()
 			})
 		})

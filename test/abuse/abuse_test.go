@@ -141,15 +141,14 @@ func (a *abuseRun) sized(short, full int) int {
 
 // runAttack makes one attack, and checks its effects.
 func (a *abuseRun) runAttack(t *testing.T, k attack) {
-	if k.prepare != nil {
-		k.prepare(a)
-	}
 	r := attackResult{name: k.name, promised: k.promised}
 	members := a.members()
 	var sink, attacked []time.Duration
 	for round := range fullRounds {
-		if round > 0 && k.prepare != nil { // the attack before may have used up what was prepared
-			k.clean(a)
+		if k.prepare != nil {
+			if round > 0 { // the round before may have used up what was prepared
+				k.clean(a)
+			}
 			k.prepare(a)
 		}
 		if a.full {

@@ -45,6 +45,7 @@ func (a *abuseRun) fill(name string, n int, message []byte) error {
 				}
 				id++
 			}
+			var refused *wire.Error
 			for settled := 0; settled < underWay; {
 				d, err := rawamqp.Expect[*wire.Disposition](c)
 				if err != nil {
@@ -55,13 +56,19 @@ func (a *abuseRun) fill(name string, n int, message []byte) error {
 					count += int(*d.Last - d.First)
 				}
 				settled += count
-				if _, ok := d.State.(*wire.Accepted); ok {
+				switch state := d.State.(type) {
+				case *wire.Accepted:
 					accepted += count
-				} else if time.Now().After(until) {
-					return fmt.Errorf("send: %+v", d.State)
+				case *wire.Rejected:
+					refused = state.Error
+				default:
+					return fmt.Errorf("send: %+v", state)
 				}
 			}
-			if accepted < int(id) {
+			if refused != nil {
+				if time.Now().After(until) {
+					return fmt.Errorf("send: refused for %v: %+v", recoverWithin, refused)
+				}
 				sleep(a.t.Context(), sampleEvery)
 			}
 		}

@@ -107,13 +107,13 @@ func (l *Load) awaitEmpty(ctx context.Context, c *client, p *Process) error {
 			return nil
 		}
 		if !c.think(ctx, reconnectAfter) {
-			return fmt.Errorf("%w: %d messages remain, %s: %w", ErrStuck, n, where, cmp.Or(err, ctx.Err()))
+			return fmt.Errorf("%w: %d messages remain%s: %w", ErrStuck, n, where, cmp.Or(err, ctx.Err()))
 		}
 		p = cmp.Or(c.process(ctx), p)
 	}
 }
 
-// remaining returns how many messages the entities hold, and where one of them is.
+// remaining returns how many messages the entities hold, and an entity that holds some, for an error; "" if none does.
 func (l *Load) remaining(ctx context.Context, p *Process) (n uint64, where string, err error) {
 	var entities []fsm.Entity
 	for _, s := range l.streams {
@@ -123,7 +123,7 @@ func (l *Load) remaining(ctx context.Context, p *Process) (n uint64, where strin
 	for i, c := range counts {
 		if more := c.Active + c.Deferred + c.Scheduled + c.DeadLetter + c.Transfer + c.TransferDeadLetter; more > 0 {
 			n += more
-			where = fmt.Sprintf("some at %s (entity %d of partition %d): %+v", entities[i].Name, entities[i].ID, entities[i].Partition, c)
+			where = fmt.Sprintf(", some at %s (entity %d of partition %d): %+v", entities[i].Name, entities[i].ID, entities[i].Partition, c)
 		}
 	}
 	return n, where, err
