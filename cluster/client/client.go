@@ -133,10 +133,10 @@ type windowEntry struct {
 }
 
 // advanceLow marks a request done, advances low, and numbers as many waiting requests as now fit into
-// the window; the caller encodes them. The request stays in the window until older ones are done, and holds nothing: what it
-// would be done for may have the messages of a batch. mu is held.
+// the window; the caller encodes them. A request that is done stays in the window until older ones are, without its bytes and its
+// callback, which may refer to the messages of a batch. mu is held.
 func (p *Client) advanceLow(q *request) (admitted []windowEntry) {
-	q.state, q.bytes, q.done = requestDone, nil, nil // encode may be reading the command, and drops it
+	q.state, q.bytes, q.done = requestDone, nil, nil // encode drops the command, which it may be reading
 	for p.low < p.next && (*p.windowSlot(p.low)).state == requestDone {
 		*p.windowSlot(p.low) = nil
 		p.low++

@@ -54,7 +54,7 @@ func (p *Client) encode(q *request, header fsm.Header) {
 		p.finish(q, fsm.Result{Code: fsm.MessageTooLarge})
 		return
 	}
-	if q.state != requestDone { // its time has not passed meanwhile
+	if q.state != requestDone { // it may have reached its deadline meanwhile
 		q.bytes = bytes
 	}
 	p.sendQueued()

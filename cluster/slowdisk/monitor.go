@@ -200,8 +200,8 @@ func (k *Monitor) checkGroup(ctx context.Context, group *partition.Group, status
 	}
 }
 
-// isClear reports whether the disk here has been slower than those of enough other voters for so long that it is no accident. A write
-// that does not return cannot wait for that; but of disks that become fast together, one has a low median before the others.
+// isClear records whether enough other voters are well now, and reports whether the group should move: at once when a write here does
+// not return, and otherwise when they have been well for slowFor, because of disks that become fast together, one has a low median first.
 func (of *groupState) isClear(now time.Time, enough bool, oldest time.Duration) bool {
 	switch {
 	case !enough:
